@@ -1,0 +1,1 @@
+"""Reference posteriors, symmetries and evaluation for Bayesian neural networks."""

@@ -1,0 +1,1 @@
+"""Fitted approximations, one a module: `build(...) -> Approximation`."""

@@ -1,0 +1,1 @@
+"""Convergence of chains and quality of predictions, from arrays alone."""

@@ -1,0 +1,1 @@
+"""Markov chains, one kernel a module: `build(...) -> Algorithm`."""

@@ -1,0 +1,34 @@
+"""What `jax.tree` and `optax.tree` lack for pytrees of parameters."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from symjax.types import Params
+
+
+def paths(tree: Params) -> list[str]:
+    """The path of every leaf, in flattening order, such as `params/Dense_0/kernel`."""
+    return [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
+def size(tree: Params) -> int:
+    """The number of scalars in all leaves (arrays or `ShapeDtypeStruct`s)."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+def num_bytes(tree: Params) -> int:
+    """The bytes that all leaves (arrays or `ShapeDtypeStruct`s) take."""
+    return sum(
+        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)
+    )
+
+
+def stack(trees: Sequence[Params]) -> Params:
+    """Stack pytrees of one structure along a new first axis of every leaf."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

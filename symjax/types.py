@@ -1,0 +1,75 @@
+"""The values that flow between the rooms: parameters, data, and the two contracts.
+
+Nothing here computes. A sampler is an `Algorithm`, a method that is fitted and then
+sampled is an `Approximation`; `run` drives both through one loop.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
+
+
+Params: TypeAlias = Any
+"""A pytree of arrays. With leading `(chain, draw)` axes on every leaf it is `draws`."""
+
+Key: TypeAlias = PRNGKeyArray
+"""A key, or an array of keys, made by `jax.random.key`."""
+
+
+class Data(NamedTuple):
+    """Examples along the first axis, on one device or split over the mesh.
+
+    Attributes:
+        x: Inputs, one row an example.
+        y: Targets: integer labels `(example,)` or real targets `(example, output)`.
+        mask: False for the rows that only pad the example count; they add nothing to
+            any sum over examples.
+    """
+
+    x: Num[Array, "example ..."]
+    y: Num[Array, "example ..."]
+    mask: Bool[Array, " example"]
+
+
+@runtime_checkable
+class LogDensity(Protocol):
+    """An unnormalised log density of the parameters, in summed nats.
+
+    A log density may also have `difference(params, proposal, data)`, the change of the
+    log density computed without cancellation; `samplers.hmc` uses it where it exists.
+    """
+
+    def __call__(self, params: Params, data: Any) -> Float[Array, ""]:
+        """Return the log density of `params` given `data`."""
+        ...
+
+
+class Algorithm(NamedTuple):
+    """A Markov chain: what every module of `symjax.samplers` builds.
+
+    Attributes:
+        init: `(key, params, data) -> state`, for one chain.
+        step: `(key, state, data) -> (state, info)`, for one chain, pure and jittable.
+            `state.position` is the params pytree; `info` is a NamedTuple of scalars.
+        num_warmup: How many first iterations adapt or are not yet of the target; `run`
+            never keeps them.
+    """
+
+    init: Callable[..., Any]
+    step: Callable[..., Any]
+    num_warmup: int = 0
+
+
+class Approximation(NamedTuple):
+    """A fitted approximation: what every module of `symjax.approximations` builds.
+
+    Attributes:
+        init: `(key, params, data) -> state`, for one member.
+        step: `(key, state, data) -> (state, info)`, one optimisation step of a member.
+        sample: `(key, state) -> params`, one draw from the fitted member.
+    """
+
+    init: Callable[..., Any]
+    step: Callable[..., Any]
+    sample: Callable[..., Any]
