@@ -1,0 +1,187 @@
+"""Where chains and data live: a mesh of devices with the axes `("chain", "data")`.
+
+Several chains on one device are vmapped; one chain over several devices shares the
+examples out between them. Everything that runs on the mesh runs inside one
+`shard_map` over both axes (`map_chains`), so that a log density over sharded data must
+sum its per-device part once, with `sum_over_data`. Outside the mesh that is the
+identity, and the same code works on one device.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from jaxtyping import Array, Bool, Int
+
+from symjax.types import Data
+
+
+Tree = TypeVar("Tree")
+
+
+def make_mesh(num_chains: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh over `devices` that splits chains first and examples with what is left.
+
+    The chain axis takes the largest number of devices that divides both the number of
+    devices and the number of chains; every group of devices along the data axis then
+    works on the same chains.
+
+    Args:
+        num_chains: Chains to be run.
+        devices: Devices to use; all of them by default.
+
+    Returns:
+        A mesh of shape `(chain, data)`.
+
+    Raises:
+        ValueError: if `num_chains` is not positive.
+    """
+    if num_chains < 1:
+        raise ValueError(f"`num_chains` must be at least 1, got {num_chains}.")
+    devices = jax.devices() if devices is None else list(devices)
+    num_groups = math.gcd(num_chains, len(devices))
+    return jax.make_mesh(
+        (num_groups, len(devices) // num_groups),
+        ("chain", "data"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=devices,
+    )
+
+
+def place_chains(mesh: Mesh, tree: Tree) -> Tree:
+    """Put a pytree with a leading chain axis on the mesh, split over its chain axis.
+
+    Args:
+        mesh: From `make_mesh`.
+        tree: Arrays `(chain, ...)`.
+
+    Returns:
+        The same values, on the devices.
+
+    Raises:
+        ValueError: if the number of chains is not a multiple of the mesh's chain axis.
+    """
+    for leaf in jax.tree.leaves(tree):
+        if leaf.ndim == 0 or leaf.shape[0] % mesh.shape["chain"]:
+            raise ValueError(
+                f"`tree` must have a leading chain axis that {mesh.shape['chain']} "
+                f"groups of devices divide, got shape {leaf.shape}. Make the mesh "
+                "with `make_mesh(num_chains)` of the same number of chains."
+            )
+    return jax.device_put(tree, NamedSharding(mesh, P("chain")))
+
+
+def place_data(mesh: Mesh, data: Data) -> Data:
+    """Put examples on the mesh, split over its data axis, padded where needed.
+
+    Args:
+        mesh: From `make_mesh`.
+        data: All examples, on the host or on one device.
+
+    Returns:
+        The examples on the devices, followed by as many masked rows as make the number
+        of rows a multiple of the data axis.
+    """
+    num_padding = -len(data.mask) % mesh.shape["data"]
+
+    def pad(leaf: Array) -> np.ndarray:
+        host = np.asarray(leaf)
+        # A copy of the first row is harmless in any model, where zeros may not be.
+        return np.concatenate([host, np.repeat(host[:1], num_padding, axis=0)])
+
+    padded = data if num_padding == 0 else jax.tree.map(pad, data)
+    if num_padding:
+        padded.mask[-num_padding:] = False
+    return jax.device_put(padded, NamedSharding(mesh, P("data")))
+
+
+def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
+    """Run `function` on every device's own block of chains and examples.
+
+    Args:
+        mesh: From `make_mesh`.
+        function: Takes blocks of its arguments, returns a pytree whose leaves lead
+            with the block's chains and are equal along the data axis.
+        *specs: How each argument is split: `P("chain")`, `P("data")` or `P()`.
+
+    Returns:
+        A function of whole arrays.
+    """
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=specs, out_specs=P("chain"), check_vma=False
+    )
+
+
+def sum_over_data(tree: Tree) -> Tree:
+    """Add up over the devices that share a chain's examples: one all-reduce.
+
+    Args:
+        tree: Each device's own sums.
+
+    Returns:
+        The sums over all devices of the data axis; `tree` itself outside the mesh.
+    """
+    if not _is_mapped():
+        return tree
+    return jax.lax.psum(tree, "data")
+
+
+def differs_along_data(tree: Any) -> Bool[Array, ""]:
+    """Whether devices that share a chain hold different values for it.
+
+    A log density that sums over a device's own examples but never calls
+    `sum_over_data` gives every device of a chain another value, which `shard_map`
+    cannot see.
+    """
+    leaves = [
+        leaf
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    ]
+    if not _is_mapped() or not leaves:
+        return jnp.array(False)
+    low = jax.lax.pmin(leaves, "data")
+    high = jax.lax.pmax(leaves, "data")
+    # NaN differs from itself; a non-finite start is reported by its own check.
+    differs = [jnp.any(a < b) for a, b in zip(low, high, strict=True)]
+    return jnp.any(jnp.stack(differs))
+
+
+def take(data: Data, indices: Int[Array, " batch"]) -> Data:
+    """The examples at global `indices`, shared out over the data axis.
+
+    Inside the mesh every device owns other rows, so that each one contributes those it
+    has and receives its share of the batch. The batch is then the same for any number
+    of devices.
+
+    Args:
+        data: This device's examples.
+        indices: Rows in the order of the whole data set, equal on all devices.
+
+    Returns:
+        This device's part of the batch, padded with masked rows if needed.
+    """
+    if not _is_mapped():
+        return jax.tree.map(lambda leaf: leaf[indices], data)
+    num_devices = jax.lax.axis_size("data")
+    num_rows = len(data.mask)
+    local = indices - jax.lax.axis_index("data") * num_rows
+    local = jnp.pad(local, (0, -len(indices) % num_devices), constant_values=-1)
+    owned = (local >= 0) & (local < num_rows)
+
+    def exchange(leaf: Array) -> Array:
+        rows = leaf[jnp.clip(local, 0, num_rows - 1)]
+        keep = owned.reshape(-1, *[1] * (leaf.ndim - 1))
+        as_number = rows.astype(jnp.int32) if leaf.dtype == bool else rows
+        summed = jax.lax.psum_scatter(jnp.where(keep, as_number, 0), "data", tiled=True)
+        return summed.astype(leaf.dtype)
+
+    return jax.tree.map(exchange, data)
+
+
+def _is_mapped() -> bool:
+    return "data" in jax.sharding.get_abstract_mesh().manual_axes

@@ -1,0 +1,218 @@
+"""Log posteriors of a network: the whole data set in one pass, or a minibatch of it.
+
+log p(params | data) = (log prior(params) + sum_i log likelihood_i(params)) / T, in
+summed nats: the temperature T divides the whole log density, prior included.
+
+The gradient takes one pass over micro-batches: value and gradient are accumulated
+together, so that memory holds the activations of a single micro-batch. (Reverse mode
+through a scan would keep those of all.) With data on a mesh each device passes over its
+own examples and the sums meet in one all-reduce.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from symjax import checks
+from symjax.densities import Prior
+from symjax.mesh import sum_over_data
+from symjax.trees import num_bytes
+from symjax.types import Data, Params
+
+
+@dataclass(frozen=True)
+class LogPosterior:
+    """A tempered log posterior; made by `build`, a `LogDensity`.
+
+    Attributes:
+        apply: `(params, x) -> outputs (example, output)`.
+        prior: Log prior of the parameters.
+        likelihood: `(outputs, y) -> nats (example,)`.
+        temperature: T in posterior^(1/T).
+        micro_batch: Examples a pass holds in memory; None for all of a device's.
+    """
+
+    apply: Callable[[Params, Any], Any]
+    prior: Prior
+    likelihood: Callable[[Any, Any], Any]
+    temperature: float
+    micro_batch: int | None
+
+    def __call__(self, params: Params, data: Data) -> Float[Array, ""]:
+        """The log posterior up to a constant, in nats; differentiable in `params`."""
+        return self._log_density(params, data, 1.0)
+
+    def difference(
+        self, params: Params, proposal: Params, data: Data
+    ) -> Float[Array, ""]:
+        """The log posterior at `proposal` less that at `params`, without cancellation.
+
+        Differences are taken example by example and weight by weight before they are
+        summed, and matrices multiply in full float32: the sums themselves, of 10^5 to
+        10^7 terms, would lose a change of order one.
+        """
+
+        def example_differences(params: Params, batch: Data) -> Float[Array, ""]:
+            before = self.likelihood(self.apply(params, batch.x), batch.y)
+            after = self.likelihood(self.apply(proposal, batch.x), batch.y)
+            return jnp.sum(jnp.where(batch.mask, after - before, 0))
+
+        with jax.default_matmul_precision("highest"):
+            change = sum_over_data(self._sum(example_differences, params, data))
+            return (change + self.prior.difference(params, proposal)) / self.temperature
+
+    def minibatch(
+        self, params: Params, batch: Data, num_examples: Float[Array, ""] | int
+    ) -> Float[Array, ""]:
+        """An unbiased estimate of the log posterior from part of the data, in nats.
+
+        Args:
+            params: Network parameters.
+            batch: Examples drawn uniformly from the data; a device's part of them on
+                a mesh (`mesh.take`).
+            num_examples: Examples in the whole data set.
+
+        Returns:
+            (log prior + num_examples / batch size * sum of log likelihoods) / T.
+        """
+        batch_size = sum_over_data(jnp.sum(batch.mask))
+        return self._log_density(params, batch, num_examples / batch_size)
+
+    def _log_density(
+        self, params: Params, data: Data, weight: Float[Array, ""] | float
+    ) -> Float[Array, ""]:
+        """The log posterior with the log likelihood multiplied by `weight`."""
+
+        @jax.custom_vjp
+        def log_density(params: Params) -> Float[Array, ""]:
+            value = sum_over_data(self._sum(self._log_likelihood, params, data))
+            return (weight * value + self.prior(params)) / self.temperature
+
+        def forward(params: Params) -> tuple[Float[Array, ""], Params]:
+            value_and_gradient = jax.value_and_grad(self._log_likelihood)
+            likelihood = self._sum(value_and_gradient, params, data)
+            return jax.tree.map(
+                lambda a, b: (weight * a + b) / self.temperature,
+                sum_over_data(likelihood),
+                jax.value_and_grad(self.prior)(params),
+            )
+
+        def backward(gradient: Params, scale: Float[Array, ""]) -> tuple[Params]:
+            return (jax.tree.map(lambda leaf: scale * leaf, gradient),)
+
+        log_density.defvjp(forward, backward)
+        return log_density(params)
+
+    def _log_likelihood(self, params: Params, batch: Data) -> Float[Array, ""]:
+        nats = self.likelihood(self.apply(params, batch.x), batch.y)
+        return jnp.sum(jnp.where(batch.mask, nats, 0))
+
+    def _sum(
+        self, function: Callable[[Params, Data], Any], params: Params, data: Data
+    ) -> Any:
+        """Add up `function` over this device's micro-batches, in one pass."""
+        num_rows = len(data.mask)
+        size = self.micro_batch
+        if size is None or size >= num_rows:
+            return function(params, data)
+
+        def add(total: Any, index: Array) -> tuple[Any, None]:
+            # The last micro-batch reaches back into the one before it where the size
+            # does not divide the rows, and masks what was counted there.
+            start = jnp.minimum(index * size, num_rows - size)
+            batch = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), data
+            )
+            is_new = start + jnp.arange(size) >= index * size
+            batch = batch._replace(mask=batch.mask & is_new)
+            return jax.tree.map(jnp.add, total, function(params, batch)), None
+
+        zeros = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(function, params, data),
+        )
+        return jax.lax.scan(add, zeros, jnp.arange(-(-num_rows // size)))[0]
+
+
+def build(
+    apply: Callable[[Params, Any], Any],
+    prior: Prior,
+    likelihood: Callable[[Any, Any], Any],
+    *,
+    temperature: float = 1.0,
+    micro_batch: int | None = None,
+) -> LogPosterior:
+    """The log posterior of a network's parameters.
+
+    Args:
+        apply: `(params, x) -> outputs (example, output)`, pure.
+        prior: Log prior, from `densities`.
+        likelihood: `(outputs, y) -> nats (example,)`, from `densities`.
+        temperature: T in posterior^(1/T); 1 for the Bayes posterior.
+        micro_batch: Examples a gradient holds in memory at once, on each device; None
+            for all. `choose_micro_batch` picks it by the device's memory. The value
+            and the gradient do not depend on it, up to the order of summation.
+
+    Returns:
+        `log_posterior(params, data)`, with `difference` and `minibatch`.
+    """
+    checks.positive(temperature=temperature)
+    checks.at_least(1, micro_batch=micro_batch)
+    return LogPosterior(apply, prior, likelihood, float(temperature), micro_batch)
+
+
+def choose_micro_batch(
+    log_posterior: LogPosterior,
+    params: Params,
+    data: Data,
+    *,
+    max_bytes: int,
+    num_chains: int = 1,
+) -> int | None:
+    """The largest micro-batch whose gradient fits in `max_bytes` of a device's memory.
+
+    What reverse mode keeps for each example is read off the traced gradient; as much
+    again is allowed for what it writes on the way back.
+
+    Args:
+        log_posterior: Whose gradient is taken.
+        params: Parameters, or their shapes.
+        data: One device's examples, or their shapes.
+        max_bytes: Memory for the activations, in bytes.
+        num_chains: Chains vmapped on the device.
+
+    Returns:
+        Examples in a micro-batch, or None where all of them fit.
+
+    Raises:
+        ValueError: if a single example does not fit.
+    """
+    shapes = jax.eval_shape(lambda tree: tree, (params, data))
+
+    def residual_bytes(num_rows: int) -> int:
+        batch = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((num_rows, *leaf.shape[1:]), leaf.dtype),
+            shapes[1],
+        )
+
+        def pullback(params: Params, batch: Data) -> Any:
+            return jax.vjp(lambda p: log_posterior._log_likelihood(p, batch), params)[1]
+
+        return num_bytes(jax.eval_shape(pullback, shapes[0], batch))
+
+    num_rows = len(data.mask)
+    per_example = 2 * num_chains * max(1, residual_bytes(2) - residual_bytes(1))
+    if per_example > max_bytes:
+        raise ValueError(
+            f"`max_bytes` must hold one example for {num_chains} chains, which takes "
+            f"{per_example:,} bytes; got {max_bytes:,}. Run fewer chains on a device."
+        )
+    size = max_bytes // per_example
+    if size >= num_rows:
+        return None
+    # Even micro-batches: the last one would otherwise be mostly masked rows.
+    return -(-num_rows // -(-num_rows // size))

@@ -1,0 +1,307 @@
+"""Hamiltonian Monte Carlo with a full-batch gradient and an exact accept step.
+
+The kernel is blackjax's; plugged into it are an accept step that computes the change of
+energy itself instead of subtracting two large energies, and a metric that works on the
+pytree as it is.
+
+References:
+    Neal (2011), MCMC using Hamiltonian dynamics, sections 5.2 and 5.3.
+    Izmailov, Vikram, Hoffman, Wilson (2021), What are Bayesian neural network
+    posteriors really like?, section 3 (trajectory length pi * prior std / 2).
+    Hoffman and Gelman (2014), The No-U-Turn sampler, section 3.2 (dual averaging).
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from blackjax.adaptation.step_size import (
+    DualAveragingAdaptationState,
+    dual_averaging_adaptation,
+)
+from blackjax.mcmc import hmc, metrics
+from blackjax.mcmc.proposal import static_binomial_sampling
+from blackjax.mcmc.trajectory import static_integration
+from jaxtyping import Array, Bool, Float, Int
+
+from symjax import checks
+from symjax.types import Algorithm, Key, LogDensity, Params
+
+
+MAX_GROWTH = 8
+"""Adapted trajectories take at most this many times the leapfrogs first asked for."""
+
+
+class State(NamedTuple):
+    """A chain between two transitions; the gradient is kept for the next one."""
+
+    position: Params
+    log_density: Float[Array, ""]
+    gradient: Params
+    iteration: Int[Array, ""]
+    step_size: Float[Array, ""]
+    adaptation: DualAveragingAdaptationState
+
+
+class Info(NamedTuple):
+    """What one transition did, as scalars.
+
+    Attributes:
+        acceptance_rate: Probability of accepting the proposal.
+        is_accepted: Whether it was accepted; always true while the accept step is off.
+        is_divergent: The energy rose by more than the threshold, or was not finite.
+        energy_change: Energy of the proposal less that of the start, in nats.
+        log_density: Log density of the state after the transition, in nats.
+        step_size: Leapfrog step size used.
+        num_steps: Leapfrog steps (gradients) taken.
+    """
+
+    acceptance_rate: Float[Array, ""]
+    is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
+    energy_change: Float[Array, ""]
+    log_density: Float[Array, ""]
+    step_size: Float[Array, ""]
+    num_steps: Int[Array, ""]
+
+
+def build(
+    log_density: LogDensity,
+    *,
+    step_size: float,
+    num_steps: int | None = None,
+    trajectory_length: float | None = None,
+    inverse_mass_matrix: float | Params = 1.0,
+    num_warmup: int = 0,
+    num_unadjusted: int = 0,
+    target_acceptance: float = 0.8,
+    divergence_threshold: float = 1000.0,
+) -> Algorithm:
+    """Full-batch HMC.
+
+    Rejected proposals repeat the state, and every state is a draw. One transition costs
+    `num_steps` gradients and, where the density has a `difference`, a forward pass at
+    both ends.
+
+    During the first `num_warmup` iterations dual averaging moves the step size towards
+    the target acceptance, which also frees chains that start where the step is far too
+    large. With `trajectory_length` the number of leapfrogs follows the step size.
+
+    Args:
+        log_density: `(params, data) -> nats`. Its `difference` is used if it has one;
+            other densities are subtracted.
+        step_size: Leapfrog step, in units of the parameters (unit mass); the first one
+            if there is a warm-up.
+        num_steps: Leapfrogs of a trajectory. Give this or `trajectory_length`.
+        trajectory_length: step size times number of leapfrogs, rounded up to whole
+            leapfrogs; `rule_length` is the reference rule.
+        inverse_mass_matrix: Diagonal of M^-1: a number, or a pytree like the
+            parameters (numbers or arrays).
+        num_warmup: First iterations, in which the step size adapts.
+        num_unadjusted: First iterations without accept step (divergent proposals are
+            still refused), as the reference burn-in did.
+        target_acceptance: What the warm-up aims at, between 0 and 1.
+        divergence_threshold: Rise of the energy, in nats, called a divergence.
+
+    Returns:
+        `Algorithm` whose `num_warmup` is the larger of the two phases.
+
+    Raises:
+        ValueError: if a value is out of range, or not exactly one of `num_steps` and
+            `trajectory_length` is given.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> log_density = lambda x, data: -jnp.sum(x**2) / 2
+        >>> algorithm = build(log_density, step_size=0.5, num_steps=4)
+        >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
+        >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
+    """
+    if (num_steps is None) == (trajectory_length is None):
+        raise ValueError(
+            "Give exactly one of `num_steps` and `trajectory_length`, got "
+            f"{num_steps} and {trajectory_length}."
+        )
+    checks.positive(
+        step_size=step_size,
+        trajectory_length=trajectory_length,
+        divergence_threshold=divergence_threshold,
+    )
+    checks.at_least(1, num_steps=num_steps)
+    checks.at_least(0, num_warmup=num_warmup, num_unadjusted=num_unadjusted)
+    if not 0 < target_acceptance < 1:
+        raise ValueError(
+            f"`target_acceptance` must be between 0 and 1, got {target_acceptance}."
+        )
+
+    adaptation_init, adaptation_update, adaptation_final = dual_averaging_adaptation(
+        target_acceptance
+    )
+    first_num_steps = num_steps or math.ceil(trajectory_length / step_size - 1e-6)
+
+    def init(key: Key, params: Params, data: Any) -> State:
+        del key
+        value, gradient = jax.value_and_grad(log_density)(params, data)
+        adaptation = jax.tree.map(jnp.asarray, adaptation_init(step_size))
+        return State(
+            params, value, gradient, jnp.array(0), jnp.array(step_size), adaptation
+        )
+
+    def count_steps(step_size: Float[Array, ""]) -> Int[Array, ""] | int:
+        if num_steps is not None or num_warmup == 0:
+            return first_num_steps
+        count = jnp.ceil(trajectory_length / step_size - 1e-6).astype(int)
+        return jnp.clip(count, 1, MAX_GROWTH * first_num_steps)
+
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
+        accept_all = state.iteration < num_unadjusted
+        kernel = hmc.build_kernel(
+            divergence_threshold=divergence_threshold,
+            build_proposal=partial(
+                _build_proposal,
+                partial(_energy_change, log_density, inverse_mass_matrix, data),
+                accept_all,
+            ),
+        )
+        num_leapfrogs = count_steps(state.step_size)
+        (position, value, gradient), info = kernel(
+            key,
+            hmc.HMCState(state.position, state.log_density, state.gradient),
+            lambda params: log_density(params, data),
+            state.step_size,
+            _metric(inverse_mass_matrix),
+            num_leapfrogs,
+        )
+        iteration = state.iteration + 1
+        adaptation, step_size = state.adaptation, state.step_size
+        if num_warmup:
+            is_warmup = state.iteration < num_warmup
+            updated = adaptation_update(adaptation, info.acceptance_rate)
+            adaptation = _where(is_warmup, updated, adaptation)
+            step_size = jnp.where(
+                iteration < num_warmup,
+                jnp.exp(adaptation.log_step_size),
+                jnp.where(is_warmup, adaptation_final(adaptation), step_size),
+            )
+        info = Info(
+            info.acceptance_rate,
+            info.is_accepted,
+            info.is_divergent,
+            info.energy,
+            value,
+            state.step_size,
+            jnp.asarray(num_leapfrogs),
+        )
+        return State(position, value, gradient, iteration, step_size, adaptation), info
+
+    return Algorithm(init, step, max(num_warmup, num_unadjusted))
+
+
+def rule_length(prior_std: float) -> float:
+    """The trajectory length pi * prior std / 2: a quarter turn under the prior.
+
+    On N(0, prior_std^2) with unit mass such a trajectory is independent of its start.
+
+    Args:
+        prior_std: Standard deviation of the prior; the smallest, where there are
+            several.
+
+    References:
+        Izmailov et al. (2021), section 3.2.
+    """
+    return math.pi * prior_std / 2
+
+
+def _build_proposal(
+    energy_change: Callable[..., Float[Array, ""]],
+    accept_all: Bool[Array, ""],
+    integrator: Callable[..., Any],
+    kinetic_energy: Callable[..., Any],
+    step_size: Float[Array, ""],
+    num_steps: Int[Array, ""] | int,
+    divergence_threshold: float,
+) -> Callable[..., Any]:
+    """The `build_proposal` of blackjax's kernel, with the change of energy given."""
+    del kinetic_energy
+    integrate = static_integration(integrator)
+
+    def generate(key: Key, start: Any) -> tuple[Any, hmc.HMCInfo, None]:
+        end = integrate(start, step_size, num_steps)
+        change = energy_change(start, end)
+        is_finite = jnp.isfinite(change) & jnp.isfinite(end.logdensity)
+        is_divergent = ~is_finite | (change > divergence_threshold)
+        log_acceptance = jnp.where(is_finite, -change, -jnp.inf)
+        log_used = jnp.where(accept_all & ~is_divergent, 0.0, log_acceptance)
+        new, (is_accepted, _, _) = static_binomial_sampling(key, log_used, start, end)
+        acceptance = jnp.exp(jnp.minimum(log_acceptance, 0.0))
+        info = hmc.HMCInfo(
+            None, acceptance, is_accepted, is_divergent, change, None, num_steps
+        )
+        return new, info, None
+
+    return generate
+
+
+def _energy_change(
+    log_density: LogDensity,
+    inverse_mass_matrix: float | Params,
+    data: Any,
+    start: Any,
+    end: Any,
+) -> Float[Array, ""]:
+    """H(end) - H(start) in nats; never a difference of two large sums."""
+    kinetic = jax.tree.map(
+        lambda p, q, m: jnp.sum(m * (q - p) * (q + p)) / 2,
+        start.momentum,
+        end.momentum,
+        _broadcast(inverse_mass_matrix, start.momentum),
+    )
+    difference = getattr(log_density, "difference", None)
+    if difference is None:
+        with jax.default_matmul_precision("highest"):
+            gain = log_density(end.position, data) - log_density(start.position, data)
+    else:
+        gain = difference(start.position, end.position, data)
+    return optax.tree.sum(kinetic) - gain
+
+
+def _metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
+    """A diagonal metric on the pytree itself; blackjax's own ravels it."""
+
+    def sample_momentum(key: Key, position: Params) -> Params:
+        noise = optax.tree.random_like(key, position)
+        return jax.tree.map(
+            lambda n, m: n / jnp.sqrt(m), noise, _broadcast(inverse_mass_matrix, noise)
+        )
+
+    def kinetic_energy(momentum: Params, position: Params = None) -> Float[Array, ""]:
+        del position
+        return optax.tree.sum(
+            jax.tree.map(
+                lambda p, m: jnp.sum(m * p * p) / 2,
+                momentum,
+                _broadcast(inverse_mass_matrix, momentum),
+            )
+        )
+
+    def unused(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("HMC neither checks turning nor scales.")
+
+    return metrics.Metric(sample_momentum, kinetic_energy, unused, unused)
+
+
+def _broadcast(inverse_mass_matrix: float | Params, params: Params) -> Params:
+    """One number, or one number or array a leaf, as a pytree like `params`."""
+    if jax.tree_util.all_leaves([inverse_mass_matrix]) and (
+        jnp.ndim(inverse_mass_matrix) == 0
+    ):
+        return jax.tree.map(lambda _: inverse_mass_matrix, params)
+    return inverse_mass_matrix
+
+
+def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
