@@ -19,9 +19,9 @@ from jaxtyping import Array, Float
 
 from symjax import checks
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data
+from symjax.mesh import sum_over_data, take
 from symjax.trees import num_bytes
-from symjax.types import Data, Params
+from symjax.types import Data, Key, Params
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,22 @@ class LogPosterior:
             return (change + self.prior.difference(params, proposal)) / self.temperature
 
     def minibatch(
-        self, params: Params, batch: Data, num_examples: Float[Array, ""] | int
+        self, key: Key, params: Params, data: Data, batch_size: int
     ) -> Float[Array, ""]:
-        """An unbiased estimate of the log posterior from part of the data, in nats.
+        """An unbiased estimate of the log posterior from a few examples, in nats.
+
+        (log prior + num_examples / batch_size * sum over the batch) / T, with the batch
+        drawn uniformly with replacement, on the device. Differentiable in `params`.
 
         Args:
+            key: Chooses the examples; equal on all devices that share a chain.
             params: Network parameters.
-            batch: Examples drawn uniformly from the data; a device's part of them on
-                a mesh (`mesh.take`).
-            num_examples: Examples in the whole data set.
-
-        Returns:
-            (log prior + num_examples / batch size * sum of log likelihoods) / T.
+            data: All of this device's examples; padding rows, if any, come last.
+            batch_size: Examples in the batch, over all devices.
         """
-        batch_size = sum_over_data(jnp.sum(batch.mask))
+        num_examples = sum_over_data(jnp.sum(data.mask))
+        indices = jax.random.randint(key, (batch_size,), 0, num_examples)
+        batch = take(data, indices)
         return self._log_density(params, batch, num_examples / batch_size)
 
     def _log_density(

@@ -1,0 +1,120 @@
+"""Stochastic-gradient Hamiltonian Monte Carlo, its momentum kept between steps.
+
+blackjax's `diffusions.sghmc` moves position and momentum; blackjax's own `sghmc` kernel
+draws a new momentum at every call and uses one key twice, so it is another sampler.
+
+References:
+    Chen, Fox, Guestrin (2014), Stochastic gradient Hamiltonian Monte Carlo, eq. 15.
+    Ma, Chen, Fox (2015), A complete recipe for stochastic gradient MCMC, section 4.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from blackjax.sgmcmc import diffusions
+from jaxtyping import Array, Float, Int
+
+from symjax import checks, trees
+from symjax.posterior import LogPosterior
+from symjax.types import Algorithm, Data, Key, Params
+
+
+class State(NamedTuple):
+    """Position and momentum of a chain, and how many steps it has made."""
+
+    position: Params
+    momentum: Params
+    iteration: Int[Array, ""]
+
+
+class Info(NamedTuple):
+    """What one step saw, as scalars.
+
+    Attributes:
+        log_density: Minibatch estimate of the log posterior before the step, in nats.
+        kinetic_temperature: Mean squared momentum; 1 on average when the gradient
+            noise is small beside the injected noise.
+        step_size: Step size used.
+    """
+
+    log_density: Float[Array, ""]
+    kinetic_temperature: Float[Array, ""]
+    step_size: Float[Array, ""]
+
+
+def build(
+    log_posterior: LogPosterior,
+    *,
+    step_size: float | Callable[[Any], Any],
+    friction: float,
+    batch_size: int,
+    num_warmup: int = 0,
+) -> Algorithm:
+    """SGHMC: an unadjusted sampler, biased by its step size and its gradient noise.
+
+    With step size e, friction a and standard normal n, one step is
+
+        x <- x + e p
+        p <- (1 - a e) p + e grad + sqrt(2 a e) n
+
+    at the cost of one minibatch gradient. The temperature is the log posterior's own.
+
+    Args:
+        log_posterior: From `posterior.build`; its `minibatch` gives the gradient.
+        step_size: e, in units of the parameters, or an optax schedule of the
+            iteration.
+        friction: a, per unit of time; a * e must not exceed 1.
+        batch_size: Examples a gradient takes, over all devices of a chain.
+        num_warmup: First iterations, which are not kept.
+
+    Returns:
+        `Algorithm`.
+
+    Raises:
+        ValueError: if step size times friction exceeds 1.
+        TypeError: if `log_posterior` has no minibatch estimate.
+
+    Example:
+        >>> algorithm = build(
+        ...     log_posterior, step_size=1e-3, friction=30.0, batch_size=64
+        ... )  # doctest: +SKIP
+    """
+    checks.positive(friction=friction)
+    checks.at_least(1, batch_size=batch_size)
+    checks.at_least(0, num_warmup=num_warmup)
+    if not callable(step_size):
+        checks.positive(step_size=step_size)
+        if step_size * friction > 1:
+            raise ValueError(
+                "`step_size` * `friction` must be at most 1, got "
+                f"{step_size} * {friction} = {step_size * friction:.3g}."
+            )
+    if not hasattr(log_posterior, "minibatch"):
+        raise TypeError(
+            "`log_posterior` must have a `minibatch` estimate, got "
+            f"{type(log_posterior).__name__}. Make it with `posterior.build`."
+        )
+    schedule = step_size if callable(step_size) else optax.constant_schedule(step_size)
+    move = diffusions.sghmc(alpha=friction, beta=0.0)
+
+    def init(key: Key, params: Params, data: Data) -> State:
+        del data
+        return State(params, optax.tree.random_like(key, params), jnp.array(0))
+
+    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+        batch_key, noise_key = jax.random.split(key)
+        value, gradient = jax.value_and_grad(log_posterior.minibatch, argnums=1)(
+            batch_key, state.position, data, batch_size
+        )
+        size = jnp.asarray(schedule(state.iteration), value.dtype)
+        position, momentum = move(
+            noise_key, state.position, state.momentum, gradient, size
+        )
+        temperature = optax.tree.norm(momentum, squared=True) / trees.size(momentum)
+        info = Info(value, temperature, size)
+        return State(position, momentum, state.iteration + 1), info
+
+    return Algorithm(init, step, num_warmup)
