@@ -1,0 +1,14 @@
+"""Figures from arrays: every function returns a matplotlib `Figure`, none reads a file.
+
+The figures are built on matplotlib's object-oriented interface, so drawing one changes
+no global state and needs no display.
+"""
+
+from symjax.plots.chains import (
+    acceptance,
+    log_density,
+    quantities,
+    rhat,
+    slowest_weights,
+)
+from symjax.plots.predictions import disagreements, intervals, reliability, scores
