@@ -108,11 +108,16 @@ make_venv() {
   "$python" -m venv "$venv" || die "$python could not make .venv; its words are above."
 }
 
+# Shows of pip's output only the big downloads, and its complaints.
 pip_install() {
   "$venv/bin/python" -m pip install --disable-pip-version-check "$@" |
-    awk '/^ *Downloading .* MB\)/ { print "  " $2, $3, $4; fflush() }' ||
-    die "the installation failed; pip's words are above." \
-      "Once that is settled, run scripts/$name again."
+    while read -r word rest; do
+      case "$word $rest" in
+      "Downloading "*" MB)") echo "  downloading ${rest%%-*} (${rest##*(}" ;;
+      "Installing collected "*) echo "  unpacking" ;;
+      esac
+    done || die "the installation failed; pip's words are above." \
+    "Once that is settled, run scripts/$name again."
 }
 
 # prepare EXTENT PIP-ARGUMENTS...: an environment with at least EXTENT, user or dev.
@@ -130,7 +135,7 @@ prepare() {
     find_python
     if [ "$(version "$python")" != "$(version "$venv/bin/python")" ]; then remake=yes; fi
   fi
-  if [ $remake = no ] && recipe | cmp -s - "$venv/installed-$extent"; then
+  if [ $remake = no ] && [ "$(recipe)" = "$(cat "$venv/installed-$extent" 2>/dev/null)" ]; then
     say ".venv is up to date"
     return
   fi

@@ -1,0 +1,36 @@
+"""Settings for all tests: eight virtual CPU devices, no display, a compilation cache.
+
+pytest reads this before any test module, so before JAX starts; processes that tests
+start inherit it.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
+os.environ["MPLBACKEND"] = "Agg"
+
+# Compiling is most of the suite's time, and a repeated run finds it done.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CHECKOUT / ".cache" / "jax")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+# The xdist workers already fill the cores. They inherit this before loading BLAS.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real data sets that the repository doesn't hold."""
+    folder = Path(os.environ.get("SYMJAX_DATA", CHECKOUT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}; SYMJAX_DATA names the one with the data sets")
+    return folder
