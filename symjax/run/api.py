@@ -1,0 +1,206 @@
+"""What users call: `sample` for Markov chains, `fit` for approximations."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from symjax import checks
+from symjax.run.chunks import Plan, Programs, compile_chunks
+from symjax.run.loop import iterate
+from symjax.run.memory import Memory
+from symjax.store import Run, create
+from symjax.types import Algorithm, Approximation, Data, Key, Params
+
+
+class NewRun(NamedTuple):
+    """A run directory to be made.
+
+    Attributes:
+        path: The folder, not there yet or empty.
+        config: What to write into its `config.json`, of JSON values.
+    """
+
+    path: str | os.PathLike[str]
+    config: Mapping[str, Any] = {}
+
+
+class Result(NamedTuple):
+    """What a run leaves.
+
+    Attributes:
+        draws: Params pytree, leaves `(chain, draw, ...)`, on the host. With a store it
+            is None: read them, wholly or in part, with `store.Run.read`.
+        info: The algorithm's Info, fields `(chain, iteration)`, warm-up included.
+        messages: What a user must know about the chains, in plain words.
+    """
+
+    draws: Params
+    info: Any
+    messages: tuple[str, ...]
+
+
+def sample(
+    key: Key,
+    algorithm: Algorithm,
+    params: Params,
+    data: Data | Any,
+    *,
+    num_draws: int,
+    thinning: int = 1,
+    num_burn_in: int = 0,
+    mesh: Mesh | None = None,
+    store: NewRun | Run | None = None,
+    show_progress: bool = True,
+) -> Result:
+    """Run Markov chains and keep their draws.
+
+    Args:
+        key: One key; every chain and iteration makes its own from it.
+        algorithm: From a module of `samplers`.
+        params: Where the chains start, leaves `(chain, ...)`.
+        data: Examples (`Data`), shared out over the mesh's data axis; anything else is
+            handed to the algorithm on every device as it is.
+        num_draws: Draws kept of each chain.
+        thinning: Iterations for each draw.
+        num_burn_in: Iterations discarded after the algorithm's own warm-up.
+        mesh: From `mesh.make_mesh(num_chains)`, which is the default.
+        store: A run directory: `NewRun(path, config)`, or what `store.open(path)`
+            returns, to continue from where that stands.
+        show_progress: Whether to show a progress bar.
+
+    Returns:
+        Draws, Info of every iteration, and messages about the chains. A chain that
+        starts at or reaches a non-finite value raises `NonFiniteError`; Ctrl-C or
+        SIGTERM during a run with a store saves everything and raises `Stopped`.
+    """
+    checks.at_least(1, num_draws=num_draws, thinning=thinning)
+    checks.at_least(0, num_burn_in=num_burn_in)
+    plan = Plan(algorithm.num_warmup + num_burn_in, num_draws, thinning)
+    programs = compile_chunks(key, algorithm, params, data, plan, mesh)
+    first, total = plan.num_discarded + thinning - 1, plan.num_iterations
+    kept = _open(store, programs, num_draws, plan, range(first, total, thinning))
+    state = iterate(programs, plan, kept, "Sampling", show_progress)
+    if not kept.committed.finished:
+        kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
+    result = _result(kept, programs)
+    messages = describe_stuck_chains(result.info, plan.num_discarded)
+    return result._replace(messages=tuple(messages))
+
+
+def fit(
+    key: Key,
+    approximation: Approximation,
+    params: Params,
+    data: Data,
+    *,
+    num_steps: int,
+    num_draws: int = 1,
+    mesh: Mesh | None = None,
+    store: NewRun | Run | None = None,
+    show_progress: bool = True,
+) -> Result:
+    """Fit an approximation, one member for each leading entry of `params`, and draw.
+
+    Args:
+        key: One key; every member and step makes its own from it.
+        approximation: From a module of `approximations`.
+        params: Where the members start, leaves `(chain, ...)`.
+        data: Examples.
+        num_steps: Optimisation steps.
+        num_draws: Draws from each fitted member.
+        mesh: From `mesh.make_mesh(num_members)`, which is the default.
+        store: A new run directory or one to be continued, as in `sample`.
+        show_progress: Whether to show a progress bar.
+
+    Returns:
+        Draws `(member, draw, ...)`, Info of every step, no messages.
+    """
+    checks.at_least(1, num_steps=num_steps, num_draws=num_draws)
+    plan = Plan(num_steps, 0, 1)
+    programs = compile_chunks(key, approximation, params, data, plan, mesh)
+    kept = _open(store, programs, num_draws, plan, None)
+    state = iterate(programs, plan, kept, "Fitting", show_progress)
+    if not kept.committed.finished:
+
+        def draw(key: Key, state: Any) -> Params:
+            keys = jax.random.split(key, num_draws)
+            return jax.vmap(approximation.sample, (0, None))(keys, state)
+
+        draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
+        kept.append(jax.tree.map(np.asarray, draws), 0, None, num_steps)
+        kept.commit(state, iteration=num_steps, num_draws=num_draws, finished=True)
+    return _result(kept, programs)
+
+
+def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
+    """Say which chains stand still, with their numbers.
+
+    Args:
+        info: Info with `is_accepted` and `log_density`, fields `(chain, iteration)`;
+            of other samplers nothing is said.
+        num_discarded: First iterations, which do not count.
+
+    Returns:
+        One sentence for each chain that accepted fewer than 1 in 100 proposals.
+    """
+    if not hasattr(info, "is_accepted"):
+        return []
+    accepted = info.is_accepted[:, num_discarded:]
+    if accepted.shape[1] < 20:
+        return []
+    share = accepted.mean(axis=1)
+    level = np.median(info.log_density[:, num_discarded:], axis=1)
+    messages = []
+    for chain in np.flatnonzero(share < 0.01):
+        others = np.delete(level, chain)
+        beside = f", the others' {np.median(others):,.0f}" if len(others) else ""
+        messages.append(
+            f"Chain {chain} is stuck: it accepted {accepted[chain].sum()} of "
+            f"{accepted.shape[1]} proposals; its log density is "
+            f"{level[chain]:,.0f}{beside}. Start it from optimised parameters, make "
+            "the step size smaller, or give it a warm-up."
+        )
+    return messages
+
+
+def _open(
+    store: NewRun | Run | None,
+    programs: Programs,
+    num_draws: int,
+    plan: Plan,
+    kept: range | None,
+) -> Run | Memory:
+    """The place that keeps the run: laid out if new, checked if it is continued."""
+    if store is None:
+        return Memory()
+    record = {
+        "key": jax.random.key_data(programs.key).tolist(),
+        "num_chains": len(programs.keys),
+        "num_draws": num_draws,
+        "num_discarded": plan.num_discarded,
+        "thinning": plan.thinning,
+    }
+    if isinstance(store, Run):
+        for change in store.check_config(store.config | {"run": record}):
+            warnings.warn(change, stacklevel=3)
+        return store
+    return create(
+        store.path,
+        config=dict(store.config) | {"run": record},
+        params=programs.state_shape.position,
+        info=programs.info_shape,
+        num_chains=len(programs.keys),
+        num_draws=num_draws,
+        num_iterations=plan.num_iterations,
+        kept=kept,
+    )
+
+
+def _result(kept: Run | Memory, programs: Programs) -> Result:
+    info = type(programs.info_shape)(**kept.info())
+    return Result(kept.read() if isinstance(kept, Memory) else None, info, ())

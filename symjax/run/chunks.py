@@ -1,0 +1,187 @@
+"""The compiled part of a run: a start, and chunks of iterations on the mesh."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+
+from symjax import mesh as meshes, trees
+from symjax.types import Algorithm, Approximation, Data, Key, Params
+
+
+CHUNK_BYTES = 32 * 2**20
+"""Draws that a chunk holds on the device, for each chain."""
+MAX_CHUNK_DRAWS = 256
+MIN_CHUNK_ITERATIONS = 4096
+
+
+class Plan(NamedTuple):
+    """Iterations: first those that are not kept, then `thinning` for each draw."""
+
+    num_discarded: int
+    num_draws: int
+    thinning: int
+
+    @property
+    def num_iterations(self) -> int:
+        """All iterations, kept or not."""
+        return self.num_discarded + self.num_draws * self.thinning
+
+    def num_kept(self, iteration: int) -> int:
+        """Draws kept in the first `iteration` iterations."""
+        return max(0, iteration - self.num_discarded) // self.thinning
+
+    def next_chunk(self, iteration: int, most: int, num_slots: int) -> tuple[int, int]:
+        """How many slots, of how many iterations each, within `most` iterations."""
+        left = self.num_discarded - iteration
+        if left > 0:
+            return 1, min(left, most)
+        left = (self.num_iterations - iteration) // self.thinning
+        return max(1, min(left, most // self.thinning, num_slots)), self.thinning
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a run and what they are called with."""
+
+    init: Callable[..., Any]
+    advance: Callable[..., Any]
+    key: Key
+    keys: Key
+    params: Params
+    data: Any
+    state_shape: Any
+    info_shape: Any
+    num_slots: int
+    capacity: int
+    place: Callable[[Any], Any]
+
+
+def compile_chunks(
+    key: Key,
+    algorithm: Algorithm | Approximation,
+    params: Params,
+    data: Any,
+    plan: Plan,
+    mesh: Mesh | None,
+) -> Programs:
+    """Place parameters, data and keys on the mesh and build the programs for them."""
+    num_chains = _count_chains(params)
+    mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
+    params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
+    data_spec = P("data") if isinstance(data, Data) else P()
+    data = meshes.place_data(mesh, data) if isinstance(data, Data) else data
+    chain_keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_chains))
+    keys = jax.vmap(partial(jax.random.split, num=3))(chain_keys)
+
+    def first_step(key: Key, params: Params, data: Any) -> Any:
+        state = algorithm.init(key, params, data)
+        return algorithm.step(key, state, data)
+
+    state_shape, info_shape = jax.eval_shape(
+        first_step, chain_keys[0], jax.tree.map(lambda leaf: leaf[0], params), data
+    )
+    draw_bytes = trees.num_bytes(state_shape.position)
+    num_slots = max(1, min(CHUNK_BYTES // draw_bytes, MAX_CHUNK_DRAWS, plan.num_draws))
+    capacity = max(num_slots * plan.thinning, MIN_CHUNK_ITERATIONS)
+    init = meshes.map_chains(
+        mesh, _init_block(algorithm.init), P("chain"), P("chain"), data_spec
+    )
+    advance = meshes.map_chains(
+        mesh,
+        _advance_block(algorithm.step, info_shape, num_slots, capacity),
+        *(P("chain"), P("chain"), data_spec, P(), P(), P()),
+    )
+    return Programs(
+        jax.jit(init),
+        jax.jit(advance, donate_argnums=1),
+        key,
+        meshes.place_chains(mesh, keys),
+        params,
+        data,
+        state_shape,
+        info_shape,
+        num_slots,
+        capacity,
+        partial(meshes.place_chains, mesh),
+    )
+
+
+def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
+    """States of a device's chains, whether they are finite, whether devices differ."""
+
+    def block(keys: Key, params: Params, data: Any) -> Any:
+        state = jax.vmap(init, (0, 0, None))(keys, params, data)
+        differs = meshes.differs_along_data(state)
+        return state, _is_finite(state), jnp.full(len(keys), differs)
+
+    return block
+
+
+def _advance_block(
+    step: Callable[..., Any], info_shape: Any, num_slots: int, capacity: int
+) -> Callable[..., Any]:
+    """Iterations of a device's chains, with trip counts known only when it runs.
+
+    One compiled program thus serves warm-up and sampling, short chunks and long ones.
+    """
+
+    def block(
+        keys: Key, state: Any, data: Any, first: Any, slots: Any, per_slot: Any
+    ) -> Any:
+        num_chains = len(keys)
+
+        def buffer(leaf: Any, length: int) -> Any:
+            return jnp.zeros((num_chains, length, *leaf.shape), leaf.dtype)
+
+        def iterate(index: Any, carry: Any) -> Any:
+            state, infos = carry
+            step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, first + index)
+            state, info = jax.vmap(step, (0, 0, None))(step_keys, state, data)
+            return state, _write(infos, info, index)
+
+        def fill_slot(slot: Any, carry: Any) -> Any:
+            state, draws, infos, is_finite = carry
+            state, infos = jax.lax.fori_loop(
+                slot * per_slot, (slot + 1) * per_slot, iterate, (state, infos)
+            )
+            draws = _write(draws, state.position, slot)
+            finite = _is_finite(state.position)
+            return state, draws, infos, _write(is_finite, finite, slot)
+
+        one = jax.tree.map(lambda leaf: leaf[0], state.position)
+        carry = (
+            state,
+            jax.tree.map(lambda leaf: buffer(leaf, num_slots), one),
+            jax.tree.map(lambda leaf: buffer(leaf, capacity), info_shape),
+            jnp.ones((num_chains, num_slots), bool),
+        )
+        return jax.lax.fori_loop(0, slots, fill_slot, carry)
+
+    return block
+
+
+def _write(buffers: Any, values: Any, index: Any) -> Any:
+    return jax.tree.map(lambda b, v: b.at[:, index].set(v), buffers, values)
+
+
+def _is_finite(tree: Any) -> Any:
+    """Whether all numbers of each chain are finite, `(chain,)`."""
+    leaves = [
+        jnp.all(jnp.isfinite(leaf), axis=range(1, leaf.ndim))
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    ]
+    return jnp.all(jnp.stack(leaves), axis=0)
+
+
+def _count_chains(params: Params) -> int:
+    counts = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(params)}
+    if len(counts) != 1 or () in counts:
+        raise ValueError(
+            "`params` must have one leading chain axis on every leaf, got leading "
+            f"sizes {sorted(counts)}. Stack the chains' starts with `trees.stack`."
+        )
+    return counts.pop()[0]

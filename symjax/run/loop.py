@@ -1,0 +1,174 @@
+"""The host's part of a run: keep, save, show, look for trouble, stop when asked."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from symjax import progress
+from symjax.run.chunks import Plan, Programs
+from symjax.run.memory import Memory
+from symjax.store import Run
+
+
+CHUNK_SECONDS = 2.0
+"""Chunks grow until they take this long."""
+SAVE_SECONDS = 10.0
+"""Sampler state is saved at most this often, and when the loop stops."""
+
+
+class Stopped(RuntimeError):
+    """The run was asked to stop; everything up to its last chunk is saved."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A chain reached parameters or a log density that are not finite."""
+
+
+def iterate(
+    programs: Programs, plan: Plan, kept: Run | Memory, title: str, show_progress: bool
+) -> Any:
+    """Run from what `kept` last committed to the end of the plan.
+
+    Returns:
+        The last state of all chains.
+
+    Raises:
+        Stopped: after saving, if a signal asked for it.
+    """
+    state, iteration = _start(programs), 0
+    if kept.committed.iteration:
+        state = programs.place(kept.restore(state))
+        iteration = kept.committed.iteration
+    total = plan.num_iterations
+    chunk, saved_at = plan.thinning, time.monotonic()
+    with (
+        progress.bar(title, total, done=iteration, show=show_progress) as update,
+        _stop_signal(isinstance(kept, Run)) as stop,
+    ):
+        while iteration < total:
+            start = time.monotonic()
+            slots, per_slot = plan.next_chunk(iteration, chunk, programs.num_slots)
+            state, *made = programs.advance(
+                programs.keys[:, 1], state, programs.data, iteration, slots, per_slot
+            )
+            info = _keep(kept, plan, iteration, slots, per_slot, *made)
+            iteration += slots * per_slot
+            pace = slots * per_slot / (time.monotonic() - start)
+            chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
+            is_due = time.monotonic() - saved_at > SAVE_SECONDS
+            if iteration < total and (is_due or stop):
+                num_kept = plan.num_kept(iteration)
+                kept.commit(state, iteration=iteration, num_draws=num_kept)
+                saved_at = time.monotonic()
+            update(iteration, _describe(info))
+            if stop and iteration < total:
+                raise Stopped(
+                    f"Stopped at iteration {iteration} of {total}, with "
+                    f"{plan.num_kept(iteration)} of {plan.num_draws} draws saved."
+                )
+    return state
+
+
+def _keep(
+    kept: Run | Memory,
+    plan: Plan,
+    iteration: int,
+    slots: int,
+    per_slot: int,
+    draws: Any,
+    info: Any,
+    is_finite: Any,
+) -> Any:
+    """Hand a chunk's draws and Info over; return the Info."""
+    done = slots * per_slot
+    info = jax.tree.map(lambda leaf: np.asarray(leaf[:, :done]), info)
+    num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf[:, :num_draws]), draws)
+    # What follows a chain's first non-finite draw is never committed.
+    _check_finite(np.asarray(is_finite[:, :slots]), iteration, per_slot)
+    kept.append(draws if num_draws else None, plan.num_kept(iteration), info, iteration)
+    return info
+
+
+def _start(programs: Programs) -> Any:
+    state, is_finite, differs = programs.init(
+        programs.keys[:, 0], programs.params, programs.data
+    )
+    if np.any(differs):
+        raise ValueError(
+            "`data` is split over the devices of a chain, but the log density differs "
+            "between them: sum what it adds up over examples with "
+            "`mesh.sum_over_data`, or use a mesh whose data axis has one device."
+        )
+    if not np.all(is_finite):
+        chains = ", ".join(map(str, np.flatnonzero(~np.asarray(is_finite))))
+        raise NonFiniteError(
+            f"`params` of chain {chains} give a log density or gradient that is not "
+            "finite. Look for NaN in the parameters or the data, or start nearer to "
+            "the prior."
+        )
+    return state
+
+
+def _check_finite(is_finite: np.ndarray, iteration: int, per_slot: int) -> None:
+    if is_finite.all():
+        return
+    chain, slot = np.argwhere(~is_finite)[0]
+    first = iteration + slot * per_slot
+    raise NonFiniteError(
+        f"Chain {chain} left the finite numbers between iterations {first} and "
+        f"{first + per_slot}. Make `step_size` smaller."
+    )
+
+
+def _describe(info: Any) -> str:
+    """The last chunk in a few words, for the progress bar."""
+    parts = []
+    if hasattr(info, "acceptance_rate"):
+        parts.append(f"acceptance {info.acceptance_rate.mean():.2f}")
+    if hasattr(info, "log_density"):
+        parts.append(f"log density {info.log_density[:, -1].mean():,.0f}")
+    if hasattr(info, "is_divergent") and info.is_divergent.any():
+        parts.append(f"{info.is_divergent.sum()} divergent")
+    return ", ".join(parts)
+
+
+class _Stop:
+    """True once a signal asked to stop."""
+
+    requested = False
+
+    def __bool__(self) -> bool:
+        return self.requested
+
+
+@contextmanager
+def _stop_signal(is_stored: bool) -> Iterator[_Stop]:
+    """Turn the first Ctrl-C or SIGTERM into a request; a second one acts at once."""
+    stop = _Stop()
+    if not is_stored or threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def restore() -> None:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    def request(*_: Any) -> None:
+        stop.requested = True
+        restore()
+
+    for kind in kinds:
+        signal.signal(kind, request)
+    try:
+        yield stop
+    finally:
+        restore()

@@ -1,0 +1,46 @@
+"""A run kept in the host's memory, for runs without a directory."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from symjax.store import Commit
+from symjax.types import Params
+
+
+class Memory:
+    """Takes what `store.Run` takes; nothing survives the process."""
+
+    def __init__(self) -> None:
+        self.committed = Commit(iteration=0, num_draws=0, finished=False)
+        self._draws: list[Params] = []
+        self._infos: list[Any] = []
+
+    def append(
+        self,
+        draws: Params | None,
+        start_draw: int,
+        info: Any | None,
+        start_iteration: int,
+    ) -> None:
+        """Keep draws `(chain, n, ...)` and Info `(chain, m)` after those before."""
+        del start_draw, start_iteration
+        if draws is not None:
+            self._draws.append(draws)
+        if info is not None:
+            self._infos.append(info)
+
+    def commit(
+        self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
+    ) -> None:
+        """Nothing to do: memory is as durable as it gets."""
+
+    def read(self) -> Params:
+        """All draws, leaves `(chain, draw, ...)`."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts, 1), *self._draws)
+
+    def info(self) -> dict[str, Any]:
+        """Info of all iterations, fields `(chain, iteration)`."""
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts, 1), *self._infos)
+        return whole._asdict()

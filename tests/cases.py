@@ -1,0 +1,79 @@
+"""Every sampler and approximation, as the contract tests run them.
+
+A new one is one line here. All of them meet the same small regression network on the
+same data, whose number of examples no device count divides.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+
+from symjax import densities, posterior
+from symjax.approximations import ensemble
+from symjax.samplers import hmc, sghmc
+from symjax.types import Data
+
+
+class Case(NamedTuple):
+    name: str
+    build: Callable[[Any], Any]
+
+
+SAMPLERS = [
+    Case("hmc", lambda lp: hmc.build(lp, step_size=0.05, num_steps=5)),
+    Case(
+        "hmc_warmup",
+        lambda lp: hmc.build(lp, step_size=0.3, trajectory_length=0.3, num_warmup=9),
+    ),
+    Case(
+        "sghmc",
+        lambda lp: sghmc.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+]
+
+APPROXIMATIONS = [
+    Case(
+        "ensemble",
+        lambda lp: ensemble.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+    ),
+]
+
+
+def apply(params, x):
+    """A network as a pytree of a dict, a tuple and a scalar."""
+    weight, bias = params["hidden"]
+    return jnp.tanh(x @ weight + bias) @ params["out"] + params["shift"]
+
+
+def start(key, num_chains):
+    keys = jax.random.split(key, 4)
+    normal = jax.random.normal
+    return {
+        "hidden": (
+            normal(keys[0], (num_chains, 3, 4)),
+            normal(keys[1], (num_chains, 4)),
+        ),
+        "out": normal(keys[2], (num_chains, 4, 1)),
+        "shift": normal(keys[3], (num_chains,)),
+    }
+
+
+def data(num_examples=21):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(num_examples, 3)).astype(np.float32)
+    y = np.sin(x.sum(axis=1, keepdims=True)).astype(np.float32)
+    return Data(x, y, np.ones(num_examples, bool))
+
+
+def log_posterior(**options):
+    return posterior.build(
+        apply,
+        densities.Prior(dist.Normal(0.0, 1.0)),
+        densities.gaussian(0.5),
+        **options,
+    )

@@ -1,0 +1,101 @@
+"""What every sampler and every approximation owes the loop that runs it."""
+
+import cases
+import jax
+import numpy as np
+import pytest
+
+from symjax import mesh, run, store
+
+
+EVERY = [*cases.SAMPLERS, *cases.APPROXIMATIONS]
+KEY = jax.random.key(7)
+NUM_CHAINS = 4
+
+
+def execute(case, *, devices=None, kept=None, log_posterior=None, build=None):
+    algorithm = (build or case.build)(log_posterior or cases.log_posterior())
+    common = {
+        "mesh": mesh.make_mesh(NUM_CHAINS, devices),
+        "store": kept,
+        "show_progress": False,
+    }
+    start = cases.start(jax.random.key(3), NUM_CHAINS)
+    if case in cases.SAMPLERS:
+        options = {"num_draws": 6, "thinning": 2, "num_burn_in": 3}
+        return run.sample(KEY, algorithm, start, cases.data(), **options, **common)
+    return run.fit(KEY, algorithm, start, cases.data(), num_steps=15, **common)
+
+
+def assert_equal_trees(left, right, **tolerance):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_draws_keep_structure_shape_and_dtype(case):
+    draws = execute(case, devices=jax.devices()[:1]).draws
+    start = cases.start(jax.random.key(3), NUM_CHAINS)
+    num_draws = 6 if case in cases.SAMPLERS else 1
+    assert jax.tree.structure(draws) == jax.tree.structure(start)
+    for leaf, first in zip(jax.tree.leaves(draws), jax.tree.leaves(start), strict=True):
+        assert leaf.shape == (NUM_CHAINS, num_draws, *first.shape[1:])
+        assert leaf.dtype == first.dtype
+        assert np.all(leaf[:, -1] != first)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+@pytest.mark.parametrize("num_devices", [2, 4, 8])
+def test_any_number_of_devices_gives_the_draws_of_one(case, num_devices):
+    one = execute(case, devices=jax.devices()[:1])
+    many = execute(case, devices=jax.devices()[:num_devices])
+    assert_equal_trees(one.draws, many.draws, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_step_is_not_traced_again_after_the_first_chunk(case, monkeypatch):
+    traces = []
+
+    def build(log_posterior):
+        algorithm = case.build(log_posterior)
+
+        def step(key, state, data):
+            traces.append(1)
+            return algorithm.step(key, state, data)
+
+        return algorithm._replace(step=step)
+
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    execute(case, devices=jax.devices()[:1], build=build)
+    # Once for the shapes, once for the program: nothing for the other chunks.
+    assert len(traces) == 2
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
+    """Stopped after every chunk of one iteration or draw, and continued each time."""
+    devices = jax.devices()[:2]
+    whole = execute(case, devices=devices)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(run.loop, "_Stop", _StopAtOnce)
+    kept = run.NewRun(tmp_path / "run")
+    num_stops = 0
+    while isinstance(kept, run.NewRun) or not kept.committed.finished:
+        try:
+            execute(case, devices=devices, kept=kept)
+        except run.Stopped:
+            num_stops += 1
+        kept = store.open(tmp_path / "run")
+    assert num_stops > 3
+    like = jax.tree.map(lambda leaf: leaf[0, 0], whole.draws)
+    assert_equal_trees(whole.draws, kept.read(like=like), rtol=0, atol=0)
+    for name, values in kept.info().items():
+        np.testing.assert_array_equal(values, getattr(whole.info, name))
+
+
+class _StopAtOnce:
+    requested = True
+
+    def __bool__(self):
+        return True

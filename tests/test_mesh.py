@@ -1,0 +1,107 @@
+"""Chains and examples over the devices."""
+
+import re
+
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from symjax import mesh, run
+from symjax.run import chunks
+from symjax.samplers import hmc
+
+
+@pytest.mark.parametrize(
+    ("num_chains", "num_devices", "shape"),
+    [(4, 1, (1, 1)), (4, 8, (4, 2)), (8, 4, (4, 1)), (3, 8, (1, 8)), (6, 4, (2, 2))],
+)
+def test_chains_get_devices_first(num_chains, num_devices, shape):
+    made = mesh.make_mesh(num_chains, jax.devices()[:num_devices])
+    assert (made.shape["chain"], made.shape["data"]) == shape
+
+
+def test_a_mesh_needs_chains():
+    with pytest.raises(ValueError, match="`num_chains` must be at least 1, got 0"):
+        mesh.make_mesh(0)
+
+
+def test_chains_that_do_not_fit_the_mesh_are_refused():
+    with pytest.raises(ValueError, match="4 groups of devices"):
+        mesh.place_chains(mesh.make_mesh(4, jax.devices()[:4]), jnp.zeros((6, 2)))
+
+
+def test_padding_is_masked_and_nothing_is_dropped():
+    data = cases.data(21)
+    placed = mesh.place_data(mesh.make_mesh(1, jax.devices()[:8]), data)
+    assert placed.x.shape == (24, 3)
+    assert placed.mask.sum() == 21
+    np.testing.assert_array_equal(placed.x[placed.mask], data.x)
+    np.testing.assert_array_equal(placed.y[placed.mask], data.y)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 8, 16])
+def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
+    data = cases.data(21)
+    indices = jax.random.randint(jax.random.key(0), (batch_size,), 0, 21)
+    made = mesh.make_mesh(1, jax.devices()[:8])
+
+    def gather(data):
+        return jax.tree.map(
+            lambda leaf: jax.lax.all_gather(leaf, "data", tiled=True)[None],
+            mesh.take(data, indices),
+        )
+
+    batch = mesh.map_chains(made, gather, P("data"))(mesh.place_data(made, data))
+    batch = jax.tree.map(lambda leaf: np.asarray(leaf[0]), batch)
+    assert batch.mask.sum() == batch_size
+    np.testing.assert_array_equal(batch.x[batch.mask], data.x[np.asarray(indices)])
+    np.testing.assert_array_equal(batch.y[batch.mask], data.y[np.asarray(indices)])
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_a_gradient_costs_one_all_reduce_and_no_all_gather(micro_batch):
+    """Reads the compiled program: the leapfrog loop holds one collective."""
+    log_posterior = cases.log_posterior(micro_batch=micro_batch)
+    programs = chunks.compile_chunks(
+        jax.random.key(0),
+        hmc.build(log_posterior, step_size=0.05, num_steps=5),
+        cases.start(jax.random.key(1), 2),
+        cases.data(),
+        chunks.Plan(0, 4, 1),
+        mesh.make_mesh(2, jax.devices()[:8]),
+    )
+    state = programs.init(programs.keys[:, 0], programs.params, programs.data)[0]
+    text = (
+        programs.advance.lower(programs.keys[:, 1], state, programs.data, 0, 4, 1)
+        .compile()
+        .as_text()
+    )
+    reductions = [
+        line
+        for line in text.splitlines()
+        if re.search(r"= .* all-reduce(-start)?\(", line)
+    ]
+    inside_leapfrog = [line for line in reductions if line.count("while/body") == 3]
+    assert len(inside_leapfrog) == 1
+    # The other one is the change of energy, once a transition.
+    assert len(reductions) == 2
+    assert not re.search(r"all-gather|all-to-all|collective-permute", text)
+
+
+def test_a_density_that_forgets_to_sum_over_devices_is_refused():
+    def log_density(params, data):
+        return -jnp.sum((data.y - cases.apply(params, data.x)) ** 2)
+
+    with pytest.raises(ValueError, match="mesh.sum_over_data"):
+        run.sample(
+            jax.random.key(0),
+            hmc.build(log_density, step_size=0.01, num_steps=2),
+            cases.start(jax.random.key(1), 2),
+            cases.data(),
+            num_draws=1,
+            mesh=mesh.make_mesh(2, jax.devices()[:4]),
+            show_progress=False,
+        )
