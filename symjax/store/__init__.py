@@ -1,0 +1,19 @@
+"""The run directory: what survives when the machine does not.
+
+A run is a folder:
+
+    config.json   resolved configuration, plan, package versions, devices, git commit
+    draws/        one zarr v3 array a leaf of the params pytree, (chain, draw, ...)
+    info/         one zarr v3 array a field of the sampler's Info, (chain, iteration)
+    state/        the sampler's state and keys, an Orbax checkpoint a commit
+    commit.json   how many iterations and draws count
+
+Draws and Info are on the disk before the state is saved, and the state before
+`commit.json` is replaced, in one atomic step. So whenever the process is killed, the
+record, the state and the draws agree; what lies past the record is not read, and is
+overwritten when the run goes on.
+"""
+
+from symjax.store.directory import Commit, Run, create, open
+from symjax.store.export import export_arviz, export_npz
+from symjax.store.files import StoreError, write_json

@@ -1,0 +1,194 @@
+"""Making a run directory and finding one."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from symjax import checks, trees
+from symjax.store import environment
+from symjax.store.arrays import Leaves
+from symjax.store.files import StoreError, explained, flush, read_json, write_json
+from symjax.store.runs import Commit, Run, as_json
+from symjax.types import Params
+
+
+FORMAT = 1
+
+_HEADER = "config.json"
+_UNFINISHED_HEADER = "creating.json"
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, Any],
+    params: Params,
+    info: Any,
+    num_chains: int,
+    num_draws: int,
+    num_iterations: int,
+    kept: range | None = None,
+) -> Run:
+    """Make a run directory, whole or not at all.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds what a creation killed
+            half-way left.
+        config: The resolved configuration, of JSON values, with the fingerprint of the
+            data: a run is only continued with the same one.
+        params: One draw, without the chain axis: arrays or `ShapeDtypeStruct`s.
+        info: Info of one iteration of one chain, the same.
+        num_chains: Chains, or members of an ensemble.
+        num_draws: Draws planned for each chain.
+        num_iterations: Iterations planned, warm-up included.
+        kept: The iterations (from 0) after which a draw is kept, such as
+            `range(num_discarded + thinning - 1, num_iterations, thinning)`. Exports
+            pick the Info of the draws with it.
+
+    Returns:
+        The run, nothing committed.
+
+    Raises:
+        ValueError: if `kept` does not give every draw its iteration.
+    """
+    checks.at_least(
+        1, num_chains=num_chains, num_draws=num_draws, num_iterations=num_iterations
+    )
+    if kept is not None and (
+        len(kept) != num_draws or kept[0] < 0 or kept[-1] >= num_iterations
+    ):
+        raise ValueError(
+            f"`kept` must be {num_draws} of the iterations 0 to {num_iterations - 1}, "
+            f"one for each draw, got {kept}."
+        )
+    path = Path(path).absolute()
+    header = {
+        "format": FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": as_json(config),
+        "environment": environment.describe(),
+        "num_chains": num_chains,
+        "num_draws": num_draws,
+        "num_iterations": num_iterations,
+        "kept": kept and [kept.start, kept.stop, kept.step],
+        "draws": _describe("params", params),
+        "info": _describe("info", info),
+    }
+    run = _from_header(path, header)
+    _claim(path)
+    write_json(path / _UNFINISHED_HEADER, header)
+    write_json(path / "commit.json", Commit()._asdict())
+    run.draw_arrays.create()
+    run.info_arrays.create()
+    with explained("create", path):
+        path.joinpath("state").mkdir()
+        path.joinpath(_UNFINISHED_HEADER).rename(path / _HEADER)
+        flush(path, deep=False)
+    return run
+
+
+def open(path: str | os.PathLike[str]) -> Run:
+    """Find a run, to read it or to continue it; nothing is changed on the disk.
+
+    Args:
+        path: The run directory.
+
+    Returns:
+        The run.
+
+    Raises:
+        StoreError: if it is no run, not a whole one, or of a newer symjax.
+    """
+    path = Path(path).absolute()
+    file = path / _HEADER
+    with explained("open", path):
+        if path.joinpath(_UNFINISHED_HEADER).exists():
+            raise StoreError(
+                f"{path} was left while it was being created and holds nothing yet: "
+                "begin the run again, without resuming."
+            )
+        if not file.exists():
+            raise StoreError(
+                f"{path} is not a run: there is no {_HEADER} in it. Name the directory "
+                "that a run was written to."
+            )
+    header = read_json(file)
+    with explained("read", file, "It is not the config.json of a run."):
+        newest = header["format"]
+        if newest > FORMAT:
+            raise StoreError(
+                f"{path} was written by a newer symjax (format {newest}, this one "
+                f"reads {FORMAT}): upgrade symjax to read it."
+            )
+        run = _from_header(path, header)
+    _ = run.committed  # A missing record is told now, not when the chains have run.
+    return run
+
+
+def _from_header(path: Path, header: dict[str, Any]) -> Run:
+    return Run(
+        path=path,
+        config=header["config"],
+        environment=header["environment"],
+        created=header["created"],
+        num_chains=header["num_chains"],
+        num_draws=header["num_draws"],
+        num_iterations=header["num_iterations"],
+        kept=range(*header["kept"]) if header["kept"] else None,
+        leaves=_leaves(header["draws"]),
+        fields=_leaves(header["info"]),
+    )
+
+
+def _leaves(described: dict[str, list[Any]]) -> Leaves:
+    return {
+        path: jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype))
+        for path, (dtype, shape) in described.items()
+    }
+
+
+def _describe(name: str, tree: Any) -> dict[str, list[Any]]:
+    """Path -> [dtype, shape] of every leaf.
+
+    Raises:
+        ValueError: if two leaves would share a folder, or there is none.
+    """
+    paths = trees.paths(tree)
+    folders = [f"{path}/" for path in paths]
+    clash = [a for a in folders for b in folders if a is not b and a.startswith(b)]
+    names = {name for path in paths if path for name in path.split("/")}
+    if clash or not paths or names & {"", ".", ".."}:
+        raise ValueError(
+            f"`{name}` must be a pytree of arrays with names that can be folders, each "
+            f"of its own, got {paths}. Rename its parts."
+        )
+    return {
+        path: [leaf.dtype.name, list(leaf.shape)]
+        for path, leaf in zip(paths, jax.tree.leaves(tree), strict=True)
+    }
+
+
+def _claim(path: Path) -> None:
+    """Make the folder; clear away what a creation killed half-way left in it.
+
+    Raises:
+        StoreError: if the folder holds a run or anything else.
+    """
+    with explained("create", path):
+        path.mkdir(parents=True, exist_ok=True)
+        if path.joinpath(_UNFINISHED_HEADER).exists():
+            for name in ("draws", "info", "state"):
+                shutil.rmtree(path / name, ignore_errors=True)
+            path.joinpath("commit.json").unlink(missing_ok=True)
+        elif path.joinpath(_HEADER).exists():
+            raise StoreError(
+                f"{path} already holds a run: resume it, or choose another directory."
+            )
+        elif any(path.iterdir()):
+            raise StoreError(f"{path} is not empty: choose a directory of its own.")

@@ -1,0 +1,52 @@
+"""What a run was made with: it is written beside the draws, and may change."""
+
+import importlib.metadata
+import platform
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import jax
+
+
+_PACKAGES = (
+    "symjax-posteriors",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "blackjax",
+    "numpyro",
+    "numpy",
+    "orbax-checkpoint",
+    "tensorstore",
+)
+
+
+def describe() -> dict[str, str]:
+    """Versions, devices and the git commit of symjax, if it is a checkout."""
+    entries = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            entries[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    kinds = Counter(device.device_kind for device in jax.devices())
+    entries["devices"] = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
+    commit = _git_commit(Path(__file__).parents[2])
+    if commit:
+        entries["git commit of symjax"] = commit
+    return entries
+
+
+def _git_commit(checkout: Path) -> str:
+    """The commit, with `-dirty` if files differ; empty for an installed symjax."""
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(
+            command, cwd=checkout, capture_output=True, text=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""

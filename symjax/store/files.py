@@ -1,0 +1,103 @@
+"""Small files that are there or not there, and errors a user can act on."""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class StoreError(RuntimeError):
+    """A run directory can't be read or written: which file, why, and the way out."""
+
+
+_FULL = "Free some space on the disk (or in your quota), then resume."
+_SHUT = "Make the folder writable, or choose another one."
+_TAKEN = "Choose another directory."
+_DAMAGED = "Put the file back from a copy, or begin the run again in a new directory."
+_REMEDIES = {
+    os.strerror(errno.ENOSPC): _FULL,
+    os.strerror(errno.EDQUOT): _FULL,
+    os.strerror(errno.EFBIG): _FULL,
+    os.strerror(errno.EACCES): _SHUT,
+    os.strerror(errno.EPERM): _SHUT,
+    os.strerror(errno.EROFS): _SHUT,
+    os.strerror(errno.EEXIST): _TAKEN,
+    os.strerror(errno.ENOTDIR): _TAKEN,
+    os.strerror(errno.ENOENT): _DAMAGED,
+    # What tensorstore says of chunks and their metadata.
+    "Not enough data": _DAMAGED,
+    "Digest mismatch": _DAMAGED,
+    "Invalid JSON": _DAMAGED,
+    "is missing": _DAMAGED,
+    "does not exist": _DAMAGED,
+}
+
+
+@contextmanager
+def explained(doing: str, path: Path, otherwise: str = "") -> Iterator[None]:
+    """Turn what the libraries raise into a `StoreError` that names file and way out.
+
+    Args:
+        doing: What is being done, such as "write"; the path follows it.
+        path: The file or folder, named where the error itself names none.
+        otherwise: What to do if the cause is none of the known ones.
+
+    Raises:
+        StoreError: from any error of the operating system, tensorstore or Orbax.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except (OSError, ValueError, RuntimeError, LookupError, TypeError) as error:
+        cause = str(error).split(" [tensorstore_spec")[0]
+        named = re.search(r'local file "([^"]+)"', cause)
+        file = named[1] if named else path
+        for sign, remedy in _REMEDIES.items():
+            if sign in cause:
+                cause, otherwise = sign, remedy
+                break
+        raise StoreError(f"Could not {doing} {file}: {cause}. {otherwise}") from error
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Replace a JSON file in one step: readers see the old one or the new one, whole.
+
+    Args:
+        path: The file, made if it isn't there.
+        value: What `json.dumps` takes.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".tmp")
+    with explained("write", path):
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(value, indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        flush(path.parent, deep=False)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run."""
+    with explained("read", path, _DAMAGED):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def flush(path: Path, *, deep: bool = True) -> None:
+    """Wait until a file, or a folder and all below it, is on the disk."""
+    if deep and path.is_dir():
+        for entry in path.iterdir():
+            flush(entry)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,310 @@
+"""`Run`: what can be done with the folder of one run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from symjax import trees
+from symjax.store import environment, states
+from symjax.store.arrays import Group, Leaves, Selection
+from symjax.store.files import StoreError, read_json, write_json
+from symjax.types import Params
+
+
+DRAW_CHUNK_BYTES = 4 * 2**20
+INFO_CHUNK_BYTES = 64 * 2**10
+
+
+class Commit(NamedTuple):
+    """How much of a run counts.
+
+    Attributes:
+        iteration: Iterations done, warm-up included.
+        num_draws: Draws kept of each chain.
+        finished: Whether the run reached its end.
+        has_state: Whether a sampler state was saved; false until the first commit.
+    """
+
+    iteration: int = 0
+    num_draws: int = 0
+    finished: bool = False
+    has_state: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory. Make one with `create`, find one with `open`.
+
+    Attributes:
+        path: The folder.
+        config: The resolved configuration it began with.
+        environment: Versions, devices and git commit it began with.
+        created: When, ISO 8601, UTC.
+        num_chains: Chains, or members of an ensemble.
+        num_draws: Draws planned for each chain.
+        num_iterations: Iterations planned, warm-up included.
+        kept: The iterations (from 0) after which a draw is kept, one for each draw;
+            None where draws do not belong to iterations.
+        leaves: Path, shape and dtype of every leaf of one draw.
+        fields: The same for the Info of one iteration.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    environment: dict[str, str]
+    created: str
+    num_chains: int
+    num_draws: int
+    num_iterations: int
+    kept: range | None
+    leaves: Leaves
+    fields: Leaves
+
+    @cached_property
+    def draw_arrays(self) -> Group:
+        """What lies in `draws/`."""
+        return Group(
+            folder=self.path / "draws",
+            leaves=self.leaves,
+            column="draw",
+            num_chains=self.num_chains,
+            length=self.num_draws,
+            chunk_bytes=DRAW_CHUNK_BYTES,
+            written=self.committed.num_draws,
+        )
+
+    @cached_property
+    def info_arrays(self) -> Group:
+        """What lies in `info/`."""
+        return Group(
+            folder=self.path / "info",
+            leaves=self.fields,
+            column="iteration",
+            num_chains=self.num_chains,
+            length=self.num_iterations,
+            chunk_bytes=INFO_CHUNK_BYTES,
+            written=self.committed.iteration,
+        )
+
+    @property
+    def committed(self) -> Commit:
+        """The commit record, as it is on the disk now.
+
+        Raises:
+            StoreError: if it is missing or damaged.
+        """
+        file = self.path / "commit.json"
+        record = read_json(file)
+        if not isinstance(record, dict) or set(record) != set(Commit._fields):
+            raise StoreError(f"{file} is not a commit record: put it back from a copy.")
+        return Commit(**record)
+
+    def append(
+        self, draws: Params, start_draw: int, info: Any, start_iteration: int
+    ) -> None:
+        """Write draws and Info behind the committed ones; readers don't see them yet.
+
+        Args:
+            draws: Params pytree, leaves `(chain, n, ...)`; None for no draws.
+            start_draw: Number of the first draw.
+            info: Info, fields `(chain, m)`; None for none.
+            start_iteration: Number of the first iteration.
+        """
+        record = self.committed
+        if draws is not None:
+            self.draw_arrays.write(draws, start_draw, record.num_draws)
+        if info is not None:
+            self.info_arrays.write(info, start_iteration, record.iteration)
+
+    def commit(
+        self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
+    ) -> None:
+        """Save the sampler's state, then make everything appended count.
+
+        At an iteration whose state is already committed, only the record is replaced.
+
+        Args:
+            state: Pytree of arrays, typed PRNG keys included.
+            iteration: Iterations done.
+            num_draws: Draws appended of each chain.
+            finished: Whether the run is at its end.
+
+        Raises:
+            ValueError: if the record would go back, or past what was appended.
+        """
+        record = self.committed
+        for name, value, done, written in (
+            ("iteration", iteration, record.iteration, self.info_arrays.written),
+            ("num_draws", num_draws, record.num_draws, self.draw_arrays.written),
+        ):
+            if not done <= value <= written:
+                raise ValueError(
+                    f"`{name}` must be between the {done} committed and the {written} "
+                    f"appended, got {value}."
+                )
+        step = record.iteration if record.has_state else None
+        if iteration != step:
+            states.save(self.path / "state", iteration, state, step)
+        record = Commit(iteration, num_draws, finished, has_state=True)
+        write_json(self.path / "commit.json", record._asdict())
+
+    def restore(self, like: Any) -> Any:
+        """Read the committed state, bit for bit what was committed.
+
+        Args:
+            like: A state of the same structure, concrete or of `ShapeDtypeStruct`s;
+                its shardings are those of the result.
+
+        Returns:
+            The state.
+
+        Raises:
+            StoreError: if no state was committed yet, or it can't be read.
+        """
+        record = self.committed
+        if not record.has_state:
+            raise StoreError(
+                f"{self.path} has no saved state yet (`committed.has_state` is false): "
+                "start the chains from their beginning."
+            )
+        # Chunks that will be filled up must be whole: better told now than in hours.
+        for group in (self.draw_arrays, self.info_arrays):
+            group.read(group.leaves, slice(None), slice(-1, None), group.written)
+        return states.restore(self.path / "state", record.iteration, like)
+
+    def read(
+        self,
+        *,
+        chains: Selection = slice(None),
+        draws: Selection = slice(None),
+        like: Params = None,
+    ) -> Params:
+        """Read committed draws, no more of them than asked.
+
+        Args:
+            chains: Which chains.
+            draws: Which of the committed draws.
+            like: A params pytree whose structure the result takes. Without it, the
+                result is a nest of dicts by path, as flax's params are.
+
+        Returns:
+            NumPy arrays `(chain, draw, ...)`.
+
+        Raises:
+            ValueError: if `like` has other leaves than the run.
+        """
+        if like is not None and trees.paths(like) != list(self.leaves):
+            raise ValueError(
+                f"`like` must have the leaves of the run, {list(self.leaves)}, got "
+                f"{trees.paths(like)}."
+            )
+        stop = self.committed.num_draws
+        values = self.draw_arrays.read(self.leaves, chains, draws, stop)
+        if like is not None:
+            return jax.tree.unflatten(jax.tree.structure(like), values)
+        return _nest(dict(zip(self.leaves, values, strict=True)))
+
+    def read_leaf(
+        self,
+        path: str,
+        *,
+        chains: Selection = slice(None),
+        draws: Selection = slice(None),
+    ) -> np.ndarray:
+        """Read committed draws of one leaf, such as `params/Dense_0/kernel`.
+
+        Args:
+            path: One of `leaves`.
+            chains: Which chains.
+            draws: Which of the committed draws.
+
+        Returns:
+            `(chain, draw, ...)`.
+
+        Raises:
+            ValueError: if there is no such leaf.
+        """
+        if path not in self.leaves:
+            names = ", ".join(self.leaves)
+            raise ValueError(f"`path` must be one of {names}, got {path!r}.")
+        return self.draw_arrays.read([path], chains, draws, self.committed.num_draws)[0]
+
+    def info(self) -> dict[str, np.ndarray]:
+        """Every field of Info, `(chain, iteration)`, of the committed iterations."""
+        stop = self.committed.iteration
+        values = self.info_arrays.read(self.fields, slice(None), slice(None), stop)
+        return dict(zip(self.fields, values, strict=True))
+
+    def check_config(self, config: Mapping[str, Any]) -> list[str]:
+        """Require the configuration the run began with.
+
+        Args:
+            config: The configuration to continue with.
+
+        Returns:
+            What else changed (versions, devices, git commit), one sentence each: draws
+            to come may then differ from those of an uninterrupted run.
+
+        Raises:
+            ValueError: naming the first entry that differs, and both values.
+        """
+        began, given = _flatten(self.config), _flatten(as_json(config))
+        for key in began | given:
+            if began.get(key) != given.get(key):
+                raise ValueError(
+                    f"`{key}` must stay {began.get(key, 'unset')}, as the run in "
+                    f"{self.path} began, got {given.get(key, 'unset')}. Continue it "
+                    "unchanged, or begin a new run in another directory."
+                )
+        now = environment.describe()
+        return [
+            f"The run began with {name} {before}, this is {now.get(name, 'without')}."
+            for name, before in self.environment.items()
+            if now.get(name) != before
+        ]
+
+
+def _nest(leaves: dict[str, np.ndarray]) -> Any:
+    """Nested dicts by path; the empty path is the leaf itself."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        if not path:
+            return leaf
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = leaf
+    return tree
+
+
+def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as it is after it was written and read.
+
+    Raises:
+        TypeError: if it holds what JSON does not know.
+    """
+    try:
+        return json.loads(json.dumps(config))
+    except TypeError as error:
+        raise TypeError(
+            f"`config` must hold numbers, strings, lists and dicts only: {error}. "
+            "Turn it into these first."
+        ) from error
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """`sampler.step_size` -> its value as JSON, so that NaN equals NaN."""
+    entries = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            entries |= _flatten(value, f"{prefix}{key}.")
+        else:
+            entries[f"{prefix}{key}"] = json.dumps(value)
+    return entries

@@ -1,0 +1,114 @@
+"""Sampler states with their PRNG keys, as Orbax checkpoints."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from symjax import trees
+from symjax.store.files import StoreError, explained, flush
+
+
+def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
+    """Save `state` as `step` and wait until it is on the disk.
+
+    The two newest steps are kept, so that the committed one stays until the commit
+    record names the new one.
+
+    Args:
+        folder: Where the steps are.
+        step: Its number.
+        state: A pytree of JAX arrays; typed keys may be among them.
+        committed: The step of the commit record; later ones, of a killed process, are
+            deleted. None if there was none yet.
+    """
+    leaves = map(_without_key, jax.tree.leaves(state))
+    named = dict(zip(trees.paths(state), leaves, strict=True))
+    with explained("save the sampler state in", folder), _steps(folder) as steps:
+        for later in steps.all_steps():
+            if committed is None or later > committed:
+                steps.delete(later)
+        steps.save(step, args=ocp.args.StandardSave(named), force=True)
+        # Orbax waits for the arrays, not for its own small files and the renaming.
+        flush(folder / str(step))
+        flush(folder, deep=False)
+
+
+def restore(folder: Path, step: int, like: Any) -> Any:
+    """Read `step` into the structure and shardings of `like`.
+
+    Raises:
+        StoreError: if `like` has other leaves than were saved, or they can't be read.
+    """
+    named = dict(zip(trees.paths(like), jax.tree.leaves(like), strict=True))
+    target = {path: _abstract(leaf) for path, leaf in named.items()}
+    place = folder / str(step)
+    remedy = "Its files are damaged: put them back from a copy, or begin a new run."
+    with explained("read", place, remedy), _steps(folder) as steps:
+        metadata = steps.item_metadata(step)
+        if metadata is None:
+            raise StoreError(f"There is no whole sampler state in {place}. {remedy}")
+        saved = metadata.tree
+        for path in target | saved:
+            expected, found = _kind(target.get(path)), _kind(saved.get(path))
+            if expected != found:
+                raise StoreError(
+                    f"The sampler state in {place} has {found} at {path}, where this "
+                    f"algorithm has {expected}: continue the run with the "
+                    "configuration it began with, or begin a new one."
+                )
+        values = steps.restore(step, args=ocp.args.StandardRestore(target))
+    leaves = [_with_key(leaf, values[path]) for path, leaf in named.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+@contextmanager
+def _steps(folder: Path) -> Iterator[ocp.CheckpointManager]:
+    """Orbax's manager, without its log: what goes wrong is told by an exception."""
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=2, create=False, enable_async_checkpointing=False
+    )
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        with ocp.CheckpointManager(
+            folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
+        ) as manager:
+            yield manager
+    finally:
+        log.setLevel(level)
+
+
+def _kind(leaf: Any) -> str:
+    return "nothing" if leaf is None else f"{jnp.dtype(leaf.dtype).name} {leaf.shape}"
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _without_key(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _with_key(like: Any, data: Any) -> Any:
+    if not _is_key(like):
+        return data
+    # An abstract key tells its implementation only to a trace.
+    found = []
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(data, impl=found[0])
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    data = jax.eval_shape(_without_key, leaf)
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=sharding)
