@@ -96,7 +96,7 @@ PYTHON_STUB = """#!/bin/sh
 # Version, modules, venv and pip are pretended; code is run by the real Python.
 case "$1 $2" in
 "-c "*)
-  exec {real} -ISc 'import sys
+  exec "{real}" -ISc 'import sys
 sys.version_info = (3, {minor}, 0)
 if not {has_venv}: sys.modules["ensurepip"] = None
 exec(sys.argv[1])' "$2" ;;
