@@ -98,6 +98,7 @@ make_venv() {
   fi
   find_python
   say "making .venv with Python $(version "$python") ($python)"
+  rm -rf "${TMPDIR:?}"/* # what an interrupted installation left
   local scratch
   scratch=$(mktemp -d "$TMPDIR/venv.XXXXXX")
   mkdir "$scratch/new"
