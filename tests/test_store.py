@@ -289,7 +289,7 @@ def simulate(state, length):
     return state, jax.tree.map(stack, *draws), jax.tree.map(stack, *info)
 
 
-def work(path, num_iterations=TOTAL):
+def work(path, num_iterations=TOTAL, longest=4):
     """What a sampling loop does: begin or resume, then append and commit."""
     if (path / "config.json").exists():
         run = store.open(path)
@@ -307,7 +307,8 @@ def work(path, num_iterations=TOTAL):
     state = run.restore(first_state()) if done.has_state else first_state()
     start = done.iteration
     while start < num_iterations:
-        length = min(1 + start % 4, TOTAL - start)
+        # Not the lengths of the uninterrupted run: the clock decides them, in reality.
+        length = min(1 + (start + done.has_state) % longest, TOTAL - start)
         state, draws, info = simulate(state, length)
         run.append(draws, start, info, start)
         start += length
@@ -378,7 +379,7 @@ def test_killed_at_random_moments(tmp_path, uninterrupted):
     rng = np.random.default_rng(0)
     path = tmp_path / "run"
     reached, deadline = 0, time.monotonic() + 200
-    for _ in range(15):
+    for _ in range(12):
         process = start(work, path)
         target = reached + rng.integers(1, 4)
         while committed_iteration(path) < target and process.is_alive():
@@ -390,7 +391,7 @@ def test_killed_at_random_moments(tmp_path, uninterrupted):
         assert process.exitcode == -signal.SIGKILL
         before, reached = reached, check(path, uninterrupted)
         assert before < reached < TOTAL
-    work(path)
+    work(path, longest=99)
     assert check(path, uninterrupted) == TOTAL
     assert store.open(path).committed.finished
 

@@ -18,18 +18,22 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
     """Save `state` as `step` and wait until it is on the disk.
 
     The two newest steps are kept, so that the committed one stays until the commit
-    record names the new one.
+    record names the new one; what a killed process left of others is deleted.
 
     Args:
         folder: Where the steps are.
         step: Its number.
         state: A pytree of JAX arrays; typed keys may be among them.
-        committed: The step of the commit record; later ones, of a killed process, are
-            deleted. None if there was none yet.
+        committed: The step of the commit record; later ones are deleted. None if
+            there was none yet.
     """
     leaves = map(_without_key, jax.tree.leaves(state))
     named = dict(zip(trees.paths(state), leaves, strict=True))
-    with explained("save the sampler state in", folder), _steps(folder) as steps:
+    keeping = {"max_to_keep": 2, "cleanup_tmp_directories": True}
+    with (
+        explained("save the sampler state in", folder),
+        _steps(folder, **keeping) as steps,
+    ):
         for later in steps.all_steps():
             if committed is None or later > committed:
                 steps.delete(later)
@@ -68,10 +72,10 @@ def restore(folder: Path, step: int, like: Any) -> Any:
 
 
 @contextmanager
-def _steps(folder: Path) -> Iterator[ocp.CheckpointManager]:
+def _steps(folder: Path, **keeping: Any) -> Iterator[ocp.CheckpointManager]:
     """Orbax's manager, without its log: what goes wrong is told by an exception."""
     options = ocp.CheckpointManagerOptions(
-        max_to_keep=2, create=False, enable_async_checkpointing=False
+        create=False, enable_async_checkpointing=False, **keeping
     )
     log = logging.getLogger("absl")
     level = log.level
