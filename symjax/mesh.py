@@ -88,7 +88,7 @@ def place_data(mesh: Mesh, data: Data) -> Data:
     """
     num_padding = -len(data.mask) % mesh.shape["data"]
 
-    def pad(leaf: Array) -> np.ndarray:
+    def pad(leaf: Array | np.ndarray) -> np.ndarray:
         host = np.asarray(leaf)
         # A copy of the first row is harmless in any model, where zeros may not be.
         return np.concatenate([host, np.repeat(host[:1], num_padding, axis=0)])
@@ -166,7 +166,7 @@ def take(data: Data, indices: Int[Array, " batch"]) -> Data:
         This device's part of the batch, padded with masked rows if needed.
     """
     if not _is_mapped():
-        return jax.tree.map(lambda leaf: leaf[indices], data)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], data)
     num_devices = jax.lax.axis_size("data")
     num_rows = len(data.mask)
     local = indices - jax.lax.axis_index("data") * num_rows

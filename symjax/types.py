@@ -7,14 +7,17 @@ sampled is an `Approximation`; `run` drives both through one loop.
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key as KeyArray, Num, PRNGKeyArray
 
 
 Params: TypeAlias = Any
 """A pytree of arrays. With leading `(chain, draw)` axes on every leaf it is `draws`."""
 
 Key: TypeAlias = PRNGKeyArray
-"""A key, or an array of keys, made by `jax.random.key`."""
+"""One key, made by `jax.random.key`."""
+
+Keys: TypeAlias = KeyArray[Array, "chain ..."]
+"""Keys of several chains."""
 
 
 class Data(NamedTuple):

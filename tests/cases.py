@@ -25,9 +25,8 @@ class Case(NamedTuple):
 
 
 SAMPLERS = [
-    Case("hmc", lambda lp: hmc.build(lp, step_size=0.05, num_steps=5)),
     Case(
-        "hmc_warmup",
+        "hmc",
         lambda lp: hmc.build(lp, step_size=0.3, trajectory_length=0.3, num_warmup=9),
     ),
     Case(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 
 from symjax import mesh as meshes, trees
-from symjax.types import Algorithm, Approximation, Data, Key, Params
+from symjax.types import Algorithm, Approximation, Data, Key, Keys, Params
 
 
 CHUNK_BYTES = 32 * 2**20
@@ -49,7 +49,7 @@ class Programs(NamedTuple):
     init: Callable[..., Any]
     advance: Callable[..., Any]
     key: Key
-    keys: Key
+    keys: Keys
     params: Params
     data: Any
     state_shape: Any
@@ -112,8 +112,10 @@ def compile_chunks(
 def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
     """States of a device's chains, whether they are finite, whether devices differ."""
 
-    def block(keys: Key, params: Params, data: Any) -> Any:
+    def block(keys: Keys, params: Params, data: Any) -> Any:
         state = jax.vmap(init, (0, 0, None))(keys, params, data)
+        # A weakly typed start would have the loop traced again for the strong type.
+        state = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
         differs = meshes.differs_along_data(state)
         return state, _is_finite(state), jnp.full(len(keys), differs)
 
@@ -129,7 +131,7 @@ def _advance_block(
     """
 
     def block(
-        keys: Key, state: Any, data: Any, first: Any, slots: Any, per_slot: Any
+        keys: Keys, state: Any, data: Any, first: Any, slots: Any, per_slot: Any
     ) -> Any:
         num_chains = len(keys)
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from blackjax.sgmcmc import diffusions
+from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
 from symjax import checks, trees
@@ -102,7 +103,7 @@ def build(
 
     def init(key: Key, params: Params, data: Data) -> State:
         del data
-        return State(params, optax.tree.random_like(key, params), jnp.array(0))
+        return State(params, generate_gaussian_noise(key, params), jnp.array(0))
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
