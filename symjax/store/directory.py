@@ -13,8 +13,15 @@ import jax.numpy as jnp
 from symjax import checks, trees
 from symjax.store import environment
 from symjax.store.arrays import Leaves
-from symjax.store.files import StoreError, explained, flush, read_json, write_json
-from symjax.store.runs import Commit, Run, as_json
+from symjax.store.files import (
+    StoreError,
+    as_json,
+    explained,
+    flush,
+    read_json,
+    write_json,
+)
+from symjax.store.runs import Commit, Run
 from symjax.types import Params
 
 

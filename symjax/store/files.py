@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,32 @@ def read_json(path: Path) -> Any:
     """Read a JSON file of a run."""
     with explained("read", path, _DAMAGED):
         return json.loads(path.read_text(encoding="utf-8"))
+
+
+def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as it is after it was written and read.
+
+    Raises:
+        TypeError: if it holds what JSON does not know.
+    """
+    try:
+        return json.loads(json.dumps(config))
+    except TypeError as error:
+        raise TypeError(
+            f"`config` must hold numbers, strings, lists and dicts only: {error}. "
+            "Turn it into these first."
+        ) from error
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """`sampler.step_size` -> its value as JSON, so that NaN equals NaN."""
+    entries = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            entries |= flatten(value, f"{prefix}{key}.")
+        else:
+            entries[f"{prefix}{key}"] = json.dumps(value)
+    return entries
 
 
 def flush(path: Path, *, deep: bool = True) -> None:

@@ -1,6 +1,5 @@
 """`Run`: what can be done with the folder of one run."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,13 @@ import numpy as np
 from symjax import trees
 from symjax.store import environment, states
 from symjax.store.arrays import Group, Leaves, Selection
-from symjax.store.files import StoreError, read_json, write_json
+from symjax.store.files import (
+    StoreError,
+    as_json,
+    flatten,
+    read_json,
+    write_json,
+)
 from symjax.types import Params
 
 
@@ -254,7 +259,7 @@ class Run:
         Raises:
             ValueError: naming the first entry that differs, and both values.
         """
-        began, given = _flatten(self.config), _flatten(as_json(config))
+        began, given = flatten(self.config), flatten(as_json(config))
         for key in began | given:
             if began.get(key) != given.get(key):
                 raise ValueError(
@@ -282,29 +287,3 @@ def _nest(leaves: dict[str, np.ndarray]) -> Any:
             node = node.setdefault(parent, {})
         node[name] = leaf
     return tree
-
-
-def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as it is after it was written and read.
-
-    Raises:
-        TypeError: if it holds what JSON does not know.
-    """
-    try:
-        return json.loads(json.dumps(config))
-    except TypeError as error:
-        raise TypeError(
-            f"`config` must hold numbers, strings, lists and dicts only: {error}. "
-            "Turn it into these first."
-        ) from error
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """`sampler.step_size` -> its value as JSON, so that NaN equals NaN."""
-    entries = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            entries |= _flatten(value, f"{prefix}{key}.")
-        else:
-            entries[f"{prefix}{key}"] = json.dumps(value)
-    return entries
