@@ -142,7 +142,7 @@ def build(
     adaptation_init, adaptation_update, adaptation_final = dual_averaging_adaptation(
         target_acceptance
     )
-    first_num_steps = num_steps or math.ceil(trajectory_length / step_size - 1e-6)
+    first_num_steps = num_steps or count_steps(trajectory_length, step_size)
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
@@ -152,7 +152,7 @@ def build(
             params, value, gradient, jnp.array(0), jnp.array(step_size), adaptation
         )
 
-    def count_steps(step_size: Float[Array, ""]) -> Int[Array, ""] | int:
+    def adapted_num_steps(step_size: Float[Array, ""]) -> Int[Array, ""] | int:
         if num_steps is not None or num_warmup == 0:
             return first_num_steps
         count = jnp.ceil(trajectory_length / step_size - 1e-6).astype(int)
@@ -168,7 +168,7 @@ def build(
                 accept_all,
             ),
         )
-        num_leapfrogs = count_steps(state.step_size)
+        num_leapfrogs = adapted_num_steps(state.step_size)
         (position, value, gradient), info = kernel(
             key,
             hmc.HMCState(state.position, state.log_density, state.gradient),
@@ -200,6 +200,11 @@ def build(
         return State(position, value, gradient, iteration, step_size, adaptation), info
 
     return Algorithm(init, step, max(num_warmup, num_unadjusted))
+
+
+def count_steps(trajectory_length: float, step_size: float) -> int:
+    """The leapfrogs of a trajectory: its length, rounded up to whole steps."""
+    return math.ceil(trajectory_length / step_size - 1e-6)
 
 
 def rule_length(prior_std: float) -> float:

@@ -1,0 +1,83 @@
+"""The command line: `symjax demo | sample | fit | evaluate | report | list | export`.
+
+Exit codes: 0, 2 for what was typed, 1 for everything else.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from symjax.cli.options import Demo, Evaluate, Export, Fit, List, Report, Sample
+
+
+Command: TypeAlias = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Sample, tyro.conf.subcommand("sample")]
+    | Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+)
+
+
+def main() -> None:
+    """Parse the command line, run the command, and exit."""
+    command = tyro.cli(
+        Command,
+        prog="symjax",
+        description=(
+            "Reference posteriors of Bayesian neural networks, and how approximate "
+            "methods compare with them. `symjax demo` shows all of it in two minutes."
+        ),
+    )
+    try:
+        _dispatch(command, Console())
+    except KeyboardInterrupt:
+        _fail("Interrupted.", 1)
+    except Exception as error:
+        if not _is_explained(error):
+            raise
+        _fail(str(error), 2 if isinstance(error, ValueError | TypeError) else 1)
+
+
+def _dispatch(command: Command, console: Console) -> None:
+    # Imported here, so that --help and typing errors don't wait for JAX.
+    from symjax.cli import chains, demo, results
+
+    match command:
+        case Demo():
+            demo.demo(command, console)
+        case Sample() | Fit():
+            chains.execute(command, console)
+        case Evaluate():
+            results.evaluate(command, console)
+        case Report():
+            results.write_report(command, console)
+        case List():
+            results.list_runs(command, console)
+        case Export():
+            results.export(command, console)
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether symjax itself raised the error, in words for the user.
+
+    What other packages raise from within is a defect here, and keeps its traceback.
+    """
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(__file__).parents[1] in Path(last.filename).parents
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True).print(
+        f"[bold red]Error:[/bold red] {escape(message)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    sys.exit(code)

@@ -1,0 +1,253 @@
+"""`symjax sample` and `symjax fit`: start or continue a run directory."""
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+from rich.console import Console
+
+from symjax import run, store
+from symjax.approximations import ensemble
+from symjax.cli import plan, posteriors
+from symjax.cli.options import Ensemble, Fit, Hmc, Problem, Sample, rebuild
+from symjax.cli.posteriors import Posterior
+from symjax.run import Stopped
+from symjax.samplers import hmc, sghmc
+from symjax.store import Run
+from symjax.types import Algorithm, Approximation, Params
+
+
+NOT_OF_THE_RUN = ("out", "resume", "dry_run")
+"""Options that say where and how, not what; a run does not record them."""
+
+
+def execute(command: Sample | Fit, console: Console) -> Path | None:
+    """Run the command to its end, or show its plan.
+
+    Args:
+        command: What was asked.
+        console: For what is said.
+
+    Returns:
+        The run directory; None for a plan.
+
+    Raises:
+        Stopped: if a signal asked for it; it says how to continue.
+    """
+    kept = None
+    if command.resume is not None:
+        kept = store.open(command.resume)
+        command = _recorded(command, kept)
+    command = replace(command, problem=posteriors.resolved(command.problem))
+    parallel = _num_chains(command)
+    built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
+    algorithm = build_algorithm(command, built)
+    if command.dry_run:
+        num_warmup = getattr(algorithm, "num_warmup", 0)
+        gradients = _gradients_per_iteration(command, built)
+        plan.show(command, built, num_warmup, gradients, console)
+        return None
+    config = describe(command, built)
+    if kept is None:
+        path = command.out or _free_path(command)
+        kept = run.NewRun(path, config)
+    else:
+        kept.check_config(kept.config | config)
+        path = kept.path
+        if kept.committed.finished:
+            console.print(f"{path} is finished: {kept.committed.num_draws} draws.")
+            return path
+    start = time.monotonic()
+    try:
+        result = _run(command, built, algorithm, kept)
+    except Stopped as stopped:
+        _add_seconds(path, start)
+        raise Stopped(
+            f"{stopped} Continue with: symjax {_name(command)} --resume {path}"
+        ) from None
+    _add_seconds(path, start)
+    for message in result.messages:
+        console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
+    console.print(f"Finished: {path}", highlight=False)
+    return path
+
+
+def build_algorithm(
+    command: Sample | Fit, built: Posterior
+) -> Algorithm | Approximation:
+    """The sampler or the method of a command.
+
+    Raises:
+        ValueError: if options of a sampler are given that is not run.
+    """
+    if isinstance(command, Fit):
+        return build_ensemble(command.ensemble, built)
+    for name in ("hmc", "sghmc"):
+        options = getattr(command, name)
+        if name != command.sampler and options != type(options)():
+            raise ValueError(
+                f"`--{name}.` options were given, but `--sampler` is "
+                f"{command.sampler}. Add --sampler {name}, or leave them out."
+            )
+    if command.sampler == "sghmc":
+        return sghmc.build(built.log_posterior, **asdict(command.sghmc))
+    return hmc.build(built.log_posterior, **_hmc_options(command.hmc, built))
+
+
+def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
+    """The arguments of `hmc.build`, the trajectory's length worked out."""
+    resolved = asdict(options)
+    if options.num_steps is not None:
+        resolved["trajectory_length"] = None
+    elif options.trajectory_length == "rule":
+        resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
+    return resolved
+
+
+def _gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
+    if isinstance(command, Fit) or command.sampler == "sghmc":
+        return 1
+    options = _hmc_options(command.hmc, built)
+    return options["num_steps"] or hmc.count_steps(
+        options["trajectory_length"], options["step_size"]
+    )
+
+
+def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
+    """A deep ensemble by Adam, its learning rate falling along a cosine."""
+    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
+    return ensemble.build(
+        built.log_posterior,
+        optimiser=optax.adam(schedule),
+        batch_size=options.batch_size,
+    )
+
+
+def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
+    """What a run directory records of its command."""
+    options = asdict(command)
+    for name in NOT_OF_THE_RUN:
+        del options[name]
+    return {
+        "command": _name(command),
+        "options": options,
+        "data_fingerprint": built.dataset.fingerprint,
+    }
+
+
+def rebuild_command(kept: Run) -> Sample | Fit:
+    """The command that made a run.
+
+    Raises:
+        ValueError: if the run was not made by `symjax sample` or `symjax fit`.
+    """
+    kinds = {"sample": Sample, "fit": Fit}
+    if kept.config.get("command") not in kinds:
+        raise ValueError(
+            f"{kept.path} was not made by symjax sample or symjax fit: its config.json "
+            "does not say which data and network it is of. Read it with store.open."
+        )
+    return rebuild(kinds[kept.config["command"]], kept.config["options"])
+
+
+def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
+    """The recorded options, once it is clear that none of them was typed anew.
+
+    Raises:
+        ValueError: if one was, or the run is of the other command.
+    """
+    recorded = replace(
+        rebuild_command(kept), resume=command.resume, dry_run=command.dry_run
+    )
+    if type(recorded) is not type(command):
+        raise ValueError(
+            f"{kept.path} is continued by: symjax {_name(recorded)} --resume "
+            f"{kept.path}"
+        )
+    if command != type(command)(resume=command.resume, dry_run=command.dry_run):
+        raise ValueError(
+            "`--resume` takes all options from the run. Leave the others out, or begin "
+            "a new run."
+        )
+    return recorded
+
+
+def _run(
+    command: Sample | Fit,
+    built: Posterior,
+    algorithm: Any,
+    kept: run.NewRun | Run,
+) -> run.Result:
+    start_key, run_key, map_key = jax.random.split(jax.random.key(command.seed), 3)
+    keys = jax.random.split(start_key, _num_chains(command))
+    params = jax.vmap(built.init)(keys)
+    train = built.dataset.train
+    if isinstance(command, Fit):
+        return run.fit(
+            run_key,
+            algorithm,
+            params,
+            train,
+            num_steps=command.ensemble.num_steps,
+            store=kept,
+        )
+    if command.start == "map" and isinstance(kept, run.NewRun):
+        params = find_map(map_key, built, params, command.map_steps)
+    return run.sample(
+        run_key,
+        algorithm,
+        params,
+        train,
+        num_draws=command.num_draws,
+        thinning=command.thinning,
+        store=kept,
+    )
+
+
+def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Params:
+    """One optimised start for each chain, from its own initialisation."""
+    options = Ensemble(num_steps=num_steps, batch_size=None)
+    optimised = run.fit(
+        key,
+        build_ensemble(options, built),
+        params,
+        built.dataset.train,
+        num_steps=num_steps,
+    )
+    return jax.tree.map(lambda leaf: leaf[:, 0], optimised.draws)
+
+
+def _num_chains(command: Sample | Fit) -> int:
+    return command.num_members if isinstance(command, Fit) else command.num_chains
+
+
+def _name(command: Sample | Fit) -> str:
+    return type(command).__name__.lower()
+
+
+def _free_path(command: Sample | Fit) -> Path:
+    method = command.method if isinstance(command, Fit) else command.sampler
+    problem: Problem = command.problem
+    data = Path(problem.data).stem.replace(":", "-")
+    base = Path("runs", f"{data}-{problem.model}-{method}")
+    number = 1
+    path = base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def _add_seconds(path: Path, start: float) -> None:
+    store.write_json(
+        path / "timing.json", {"seconds": seconds(path) + time.monotonic() - start}
+    )
+
+
+def seconds(path: Path) -> float:
+    """Wall-clock seconds of all sessions of a run that ended by themselves."""
+    file = path / "timing.json"
+    return store.read_json(file)["seconds"] if file.exists() else 0.0

@@ -1,0 +1,123 @@
+"""`--dry-run`: what a run will take, said before it is started."""
+
+import statistics
+import time
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec as P
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from symjax import mesh as meshes, trees
+from symjax.cli.options import Fit, Sample
+from symjax.cli.posteriors import Posterior
+
+
+REPEATS = 5
+
+
+def show(
+    command: Sample | Fit,
+    built: Posterior,
+    num_warmup: int,
+    gradients: int,
+    console: Console,
+) -> None:
+    """Print the plan, after timing one gradient of all chains on the devices.
+
+    Args:
+        command: What is planned.
+        built: Its posterior.
+        num_warmup: Iterations that are not kept.
+        gradients: Gradients of one iteration of one chain.
+        console: Where to print.
+    """
+    if isinstance(command, Fit):
+        num_chains, num_draws = command.num_members, 1
+        iterations = command.ensemble.num_steps
+    else:
+        num_chains, num_draws = command.num_chains, command.num_draws
+        iterations = num_warmup + num_draws * command.thinning
+    mesh = meshes.make_mesh(num_chains)
+    batch_size = _batch_size(command)
+    seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
+    shapes = jax.eval_shape(built.init, jax.random.key(0))
+    draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
+    total = seconds * gradients * iterations
+    micro_batch = built.log_posterior.micro_batch
+    rows = {
+        "data": f"{command.problem.data}: {len(built.dataset.train.mask):,} train, "
+        f"{len(built.dataset.test.mask):,} test",
+        "parameters": f"{trees.size(shapes):,}",
+        "chains": f"{num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
+        f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
+        "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain",
+        "gradients": f"{gradients:,} an iteration, "
+        f"{gradients * iterations:,} in all for each chain, of "
+        + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
+        "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
+        "memory of a gradient": f"{_size(scratch)} a device",
+        "draws on disk": _size(draw_bytes),
+        "one gradient": f"{1e3 * seconds:.3g} ms, all chains together",
+        "estimated time": f"{_duration(total)}, without compiling"
+        + (" and without the optimised starts" if _starts_from_map(command) else ""),
+    }
+    table = Table(title="Plan (nothing was run)", show_header=False, box=None)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table, highlight=False)
+
+
+def _starts_from_map(command: Sample | Fit) -> bool:
+    return isinstance(command, Sample) and command.start == "map"
+
+
+def _batch_size(command: Sample | Fit) -> int | None:
+    if isinstance(command, Fit):
+        return command.ensemble.batch_size
+    return command.sghmc.batch_size if command.sampler == "sghmc" else None
+
+
+def _time_gradient(
+    built: Posterior, mesh: Any, num_chains: int, batch_size: int | None
+) -> tuple[float, int]:
+    """Median seconds of the gradients of all chains, and their scratch memory."""
+
+    def gradient(keys: Any, params: Any, data: Any) -> Any:
+        def one(key: Any, params: Any) -> Any:
+            if batch_size is None:
+                return jax.value_and_grad(built.log_posterior)(params, data)
+            return jax.value_and_grad(built.log_posterior.minibatch, 1)(
+                key, params, data, batch_size
+            )
+
+        return jax.vmap(one)(keys, params)
+
+    keys = meshes.place_chains(mesh, jax.random.split(jax.random.key(0), num_chains))
+    params = jax.vmap(built.init)(keys)
+    data = meshes.place_data(mesh, built.dataset.train)
+    mapped = meshes.map_chains(mesh, gradient, P("chain"), P("chain"), P("data"))
+    compiled = jax.jit(mapped).lower(keys, params, data).compile()
+    jax.block_until_ready(compiled(keys, params, data))
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(keys, params, data))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), compiled.memory_analysis().temp_size_in_bytes
+
+
+def _size(num_bytes: int) -> str:
+    return decimal(num_bytes, separator=" ")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} hours"

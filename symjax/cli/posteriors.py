@@ -1,0 +1,162 @@
+"""From the options of a command to a posterior over the parameters of a network."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from symjax import data as datasets, densities, models, posterior
+from symjax.cli.options import Problem
+from symjax.data import Dataset
+from symjax.posterior import LogPosterior
+from symjax.report import Method
+from symjax.types import Key, Params
+
+
+NOISE_START = 0.5
+"""First standard deviation of a learned noise, in units of the normalised targets."""
+
+
+class Posterior(NamedTuple):
+    """All that the options of a problem stand for.
+
+    Attributes:
+        dataset: Train and test examples.
+        apply: `(params, x) -> outputs`.
+        init: `key -> params` of one network.
+        log_posterior: Of the train examples.
+        prior_std: Standard deviation of the prior, the smallest of all leaves.
+        read_outputs: Outputs to means and noise; None for a classification.
+    """
+
+    dataset: Dataset
+    apply: Callable[..., Any]
+    init: Callable[[Key], Params]
+    log_posterior: LogPosterior
+    prior_std: Callable[[], float]
+    read_outputs: Callable[[Any], tuple[Any, Any]] | None
+
+
+def build(problem: Problem, num_chains: int = 1) -> Posterior:
+    """Load the data, build the network and its log posterior.
+
+    Args:
+        problem: The options.
+        num_chains: Chains that share a device, for the size of a micro-batch.
+
+    Raises:
+        ValueError: if the options do not fit each other.
+    """
+    dataset = datasets.load(problem.data)
+    if dataset.task == "classification":
+        if problem.noise != Problem.noise:
+            raise ValueError(
+                f"`--noise` is for regressions, but {problem.data} has classes. Leave "
+                "it out."
+            )
+        return _assemble(problem, dataset, densities.categorical, 1, num_chains)
+    if problem.noise in ("learned", "heteroscedastic"):
+        width = 2 if problem.noise == "heteroscedastic" else 1
+        return _assemble(problem, dataset, densities.heteroscedastic, width, num_chains)
+    try:
+        scale = float(problem.noise)
+    except ValueError:
+        raise ValueError(
+            "`--noise` must be learned, heteroscedastic or a number, got "
+            f"{problem.noise!r}."
+        ) from None
+    return _assemble(problem, dataset, densities.gaussian(scale), 1, num_chains)
+
+
+def _assemble(
+    problem: Problem,
+    dataset: Dataset,
+    likelihood: Callable[..., Any],
+    width: int,
+    num_chains: int,
+) -> Posterior:
+    options = {
+        name: value
+        for name in ("widths", "activation")
+        if (value := getattr(problem, name)) is not None
+    }
+    model = models.build(problem.model, width * dataset.num_outputs, **options)
+    learns_noise = dataset.task == "regression" and problem.noise == "learned"
+    apply = densities.learned_noise(model.apply) if learns_noise else model.apply
+
+    @jax.jit
+    def init(key: Key) -> Params:
+        params = model.init(key, jnp.asarray(dataset.train.x[:1]))
+        return (
+            densities.add_noise(params, scale=NOISE_START) if learns_noise else params
+        )
+
+    prior = densities.prior(problem.prior, scale=problem.prior_scale)
+    log_posterior = posterior.build(
+        apply,
+        prior,
+        likelihood,
+        temperature=problem.temperature,
+        micro_batch=problem.micro_batch,
+    )
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    if problem.micro_batch is None:
+        size = posterior.choose_micro_batch(
+            log_posterior,
+            shapes,
+            dataset.train,
+            max_bytes=device_bytes() // 2,
+            num_chains=num_chains,
+        )
+        log_posterior = replace(log_posterior, micro_batch=size)
+    return Posterior(
+        dataset,
+        apply,
+        init,
+        log_posterior,
+        lambda: min(jax.tree.leaves(prior.std(shapes))),
+        _reader(problem, dataset),
+    )
+
+
+def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
+    if dataset.task == "classification":
+        return None
+    if problem.noise in ("learned", "heteroscedastic"):
+        return densities.mean_and_scale
+    scale = float(problem.noise)
+    return lambda outputs: (outputs, np.full_like(outputs, scale))
+
+
+def as_method(
+    name: str, built: Posterior, outputs: Any, seconds: float | None
+) -> Method:
+    """What the report takes, from the outputs of a network in the data's own units."""
+    if built.read_outputs is None:
+        return Method(name, outputs, seconds=seconds)
+    dataset = built.dataset
+    mean, std = map(np.asarray, built.read_outputs(outputs))
+    mean = mean * dataset.target_std + dataset.target_mean
+    return Method(name, mean, std * dataset.target_std, seconds)
+
+
+def device_bytes() -> int:
+    """Memory of the first device, in bytes; of the machine, where it is the CPU."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total // len(jax.local_devices())
+
+
+def resolved(problem: Problem) -> Problem:
+    """The problem as it is written down: a file of data by its absolute path."""
+    if problem.data.endswith(".npz"):
+        return replace(problem, data=str(Path(problem.data).absolute()))
+    return problem
