@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from symjax.plots import style
 from symjax.plots.style import Numbers
@@ -73,23 +73,17 @@ def quantities(
 
 
 def slowest_weights(
-    values: Float[Numbers, "chain draw weight"],
-    labels: Sequence[str],
-    rhat: Float[Numbers, " weight"],
+    values: Float[Numbers, "chain draw weight"], labels: Sequence[str]
 ) -> Figure:
-    """Traces of the weights that mix worst, each with its R-hat.
+    """Traces of the weights that mix worst.
 
     Args:
         values: The weights at every kept draw, worst first.
-        labels: Where each stands, such as `params/Dense_0/kernel[3, 7]`.
-        rhat: R-hat of each.
+        labels: Where each stands and how badly it mixes, such as
+            `params/Dense_0/kernel[3, 7] · R-hat 1.34`.
     """
-    titles = [
-        f"{label}  R-hat {value:.2f}"
-        for label, value in zip(labels, np.asarray(rhat), strict=True)
-    ]
     values = np.asarray(values)
-    fig, axes = _panels(values, titles, height=1.5)
+    fig, axes = _panels(values, labels, height=1.5)
     for i, ax in enumerate(axes):
         _lines(ax, values[:, :, i])
     return fig
@@ -211,6 +205,7 @@ def _panels(
         style.dress(ax, title=title, xlabel="kept draw" if last else "", columns=2)
         style.number_ticks(ax.yaxis, 4)
         ax.tick_params(labelbottom=last)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     style.name_chains(fig, len(values))
     return fig, axes
 

@@ -1,0 +1,624 @@
+import base64
+import errno
+import io
+import json
+import os
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import special, stats
+from sklearn import metrics
+
+from symjax import evaluation, report, store
+from symjax.report import examples
+
+
+CHAINS, DRAWS, EXAMPLES, CLASSES = 4, 40, 30, 3
+
+
+def logits(seed, *, chains=CHAINS, draws=DRAWS, noise=1.0, apart=0.0):
+    """Outputs around common logits; `apart` moves the chains away from each other."""
+    common = 2 * np.random.default_rng(0).normal(size=(EXAMPLES, CLASSES))
+    rng = np.random.default_rng(seed)
+    own = apart * rng.normal(size=(chains, 1, EXAMPLES, CLASSES))
+    return common + own + noise * rng.normal(size=(chains, draws, EXAMPLES, CLASSES))
+
+
+def labels():
+    common = 2 * np.random.default_rng(0).normal(size=(EXAMPLES, CLASSES))
+    wrong = np.random.default_rng(1).normal(size=(EXAMPLES, CLASSES))
+    return (common + wrong).argmax(axis=1)
+
+
+def trace(*, rate=0.8, diverged=0, chains=CHAINS) -> Any:
+    rng = np.random.default_rng(2)
+    divergent = np.zeros((chains, 60), bool)
+    divergent[0, 20 : 20 + diverged] = True
+    divergent[:, :5] = True  # In warm-up, which is not to count.
+    acceptance = np.full((chains, 60), rate)
+    acceptance[:, :20] = 0.01
+    log_density = rng.normal(-100, 5, size=(chains, 60))
+    return report.Trace(log_density, acceptance, divergent, num_warmup=20)
+
+
+def weights(*, apart):
+    rng = np.random.default_rng(3)
+    means = apart * rng.normal(size=(CHAINS, 1, 4, 5))
+    return {"params": {"w": means + rng.normal(size=(CHAINS, DRAWS, 4, 5))}}
+
+
+def classified(**changes) -> Any:
+    """Arguments of `compare` for a healthy run and two methods."""
+    given = {
+        "reference": report.Method("HMC", logits(4), seconds=50.0),
+        "methods": [
+            report.Method("ensemble", logits(5, chains=10, draws=1), seconds=5.0),
+            report.Method("SGHMC", logits(6, chains=1, noise=3.0)),
+        ],
+        "targets": labels(),
+        "task": "classification",
+        "trace": trace(),
+        "weight": evaluation.summarise(weights(apart=3.0)),
+    }
+    return given | changes
+
+
+def regressed(**changes) -> Any:
+    rng = np.random.default_rng(7)
+    truth = rng.normal(size=(EXAMPLES, 1))
+    mean = truth + 0.3 * rng.normal(size=(CHAINS, DRAWS, EXAMPLES, 1))
+    other = truth + 0.5 + 0.3 * rng.normal(size=(1, 9, EXAMPLES, 1))
+    given = {
+        "reference": report.Method("HMC", mean, std=np.full_like(mean, 0.4)),
+        "methods": [report.Method("ensemble", other, std=np.full_like(other, 0.2))],
+        "targets": truth + 0.4 * rng.normal(size=truth.shape),
+        "task": "regression",
+    }
+    return given | changes
+
+
+def compared(**changes) -> Any:
+    return report.compare(**classified(**changes))
+
+
+def drawn(arguments, **more) -> Any:
+    """The comparison and its pictures."""
+    comparison = report.compare(**arguments)
+    keys = ("reference", "methods", "targets", "trace")
+    shared = {key: arguments[key] for key in keys if key in arguments}
+    return comparison, report.pictures(comparison, **shared, **more)
+
+
+def said(comparison):
+    return " ".join(report.verdict(comparison))
+
+
+def test_compare_scores_every_method_as_other_libraries_do():
+    given = classified()
+    comparison = report.compare(**given)
+    reference = special.softmax(given["reference"].outputs, -1).mean((0, 1))
+    for method, scores in zip(given["methods"], comparison.methods, strict=True):
+        probs = special.softmax(method.outputs, -1).mean((0, 1))
+        best = probs.argmax(1)
+        assert scores.name == method.name
+        assert scores.seconds == method.seconds
+        assert scores.accuracy == metrics.accuracy_score(labels(), best)
+        assert scores.nll == pytest.approx(metrics.log_loss(labels(), probs))
+        brier = ((probs - np.eye(CLASSES)[labels()]) ** 2).sum(1).mean()
+        assert scores.brier == pytest.approx(brier)
+        assert scores.agreement == (best == reference.argmax(1)).mean()
+        distance = abs(probs - reference).sum(1).mean() / 2
+        assert scores.total_variation == pytest.approx(distance)
+    assert comparison.reference.nll == pytest.approx(
+        metrics.log_loss(labels(), reference)
+    )
+
+
+def test_compare_gives_the_reference_a_ceiling_and_no_distance_to_itself():
+    comparison = compared()
+    assert comparison.reference.agreement is None
+    assert comparison.reference.total_variation is None
+    chains = special.softmax(logits(4), -1).mean(1)
+    distances = [
+        abs(chains[i] - np.delete(chains, i, 0).mean(0)).sum(1).mean() / 2
+        for i in range(CHAINS)
+    ]
+    ceiling = comparison.between_chains
+    assert ceiling.total_variation == pytest.approx(np.mean(distances))
+    assert ceiling.accuracy is None
+    same = compared(methods=[report.Method("same", logits(4))]).methods[0]
+    assert (same.agreement, same.total_variation) == (1.0, 0.0)
+
+
+def test_compare_counts_only_what_the_chains_logged_after_warm_up():
+    given = trace(rate=0.8, diverged=7)
+    comparison = compared(trace=given)
+    np.testing.assert_allclose(comparison.acceptance, 0.8)
+    assert comparison.divergences.tolist() == [7, 0, 0, 0]
+    assert comparison.num_iterations == 40
+    want = stats.mstats.mquantiles(given.log_density[1, 20:], alphap=1, betap=1)
+    np.testing.assert_allclose(comparison.log_density_quartiles[1], want)
+
+
+def test_compare_scores_regression_by_its_predictive_density():
+    given = regressed()
+    comparison: Any = report.compare(**given)
+    scores, method = comparison.methods[0], given["methods"][0]
+    truth = given["targets"]
+    centre = method.outputs.mean((0, 1))
+    assert scores.rmse == pytest.approx(metrics.root_mean_squared_error(truth, centre))
+    density = stats.norm.pdf(truth, method.outputs, method.std).mean((0, 1))
+    assert scores.nll == pytest.approx(-np.log(density).mean())
+    spread = np.sqrt(0.2**2 + method.outputs.var((0, 1)))
+    gaussian = stats.norm.logpdf(truth, centre, spread)
+    assert scores.gaussian_nll == pytest.approx(-gaussian.mean())
+    reference = given["reference"].outputs.mean((0, 1))
+    distance = np.sqrt(((centre - reference) ** 2).mean())
+    assert scores.mean_distance == pytest.approx(distance)
+    chains = given["reference"].outputs.mean(1)
+    others = [np.delete(chains, i, 0).mean(0) for i in range(CHAINS)]
+    apart = np.sqrt(((chains - others) ** 2).mean((1, 2))).mean()
+    assert comparison.between_chains.mean_distance == pytest.approx(apart)
+    bare = report.Method("HMC", given["reference"].outputs)
+    assert report.compare(**given | {"reference": bare}).reference.nll is None
+
+
+def test_compare_refuses_what_it_would_misread():
+    with pytest.raises(ValueError, match="two or more classes; got 1"):
+        compared(reference=report.Method("HMC", logits(4)[..., :1]), methods=[])
+    with pytest.raises(ValueError, match="names of their own"):
+        compared(methods=[report.Method("HMC", logits(5))])
+
+
+def test_summary_has_the_promised_names_and_plain_json():
+    broken = report.Method("broken", np.full_like(logits(5), np.nan))
+    comparison = compared(methods=[*classified()["methods"], broken])
+    summary = json.loads(json.dumps(report.summary(comparison), allow_nan=False))
+    assert set(summary) == {"methods", "between_chain", "rhat", "acceptance", "seconds"}
+    fields = {"accuracy", "nll", "ece", "agreement", "total_variation"}
+    assert list(summary["methods"]) == ["HMC", "ensemble", "SGHMC", "broken"]
+    assert all(set(row) == fields for row in summary["methods"].values())
+    assert summary["methods"]["HMC"]["agreement"] is None
+    assert summary["methods"]["SGHMC"]["nll"] == comparison.methods[1].nll
+    assert set(summary["methods"]["broken"].values()) == {None}
+    assert summary["between_chain"] == {
+        "agreement": comparison.between_chains.agreement,
+        "total_variation": comparison.between_chains.total_variation,
+    }
+    assert summary["rhat"] == {
+        "function_share_below_1.05": evaluation.share_below(
+            comparison.function.rhat, 1.05
+        ),
+        "weight_share_below_1.05": 0.0,
+    }
+    assert summary["acceptance"] == pytest.approx(0.8)
+    assert summary["seconds"] == 55.0
+
+
+def test_summary_of_one_chain_without_a_trace_is_null_where_it_must_be():
+    reference = report.Method("HMC", logits(4, chains=1))
+    comparison = compared(reference=reference, methods=[], trace=None, weight=None)
+    summary = report.summary(comparison)
+    assert summary["between_chain"] == {"agreement": None, "total_variation": None}
+    assert set(summary["rhat"].values()) == {None}
+    assert (summary["acceptance"], summary["seconds"]) == (None, None)
+
+
+def test_summary_of_a_regression_adds_its_own_scores():
+    summary = report.summary(report.compare(**regressed()))
+    row = summary["methods"]["ensemble"]
+    assert row["accuracy"] is None
+    assert min(row[key] for key in ("rmse", "nll", "gaussian_nll", "mean_distance")) > 0
+
+
+HEALTHY = {"reference": report.Method("HMC", logits(4, draws=800))}
+TORN = {"reference": report.Method("HMC", logits(4, apart=2.0))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence", "opposite"),
+    [
+        (HEALTHY, "The chains agree in what they predict", "is no reference"),
+        (TORN, "The chains do not agree in what they predict", "gives the same class"),
+        (
+            HEALTHY | {"weight": evaluation.summarise(weights(apart=0.0))},
+            "agree in weight space too",
+            "not agree",
+        ),
+        (
+            HEALTHY,
+            "In a network that is no sign of failure",
+            "agree in weight space too",
+        ),
+        (
+            TORN,
+            "As the predictions differ too, the chains are in",
+            "no sign of failure",
+        ),
+        ({"weight": None}, "weights was not examined", "weight space"),
+        ({}, "Nearest to the reference is ensemble", "is SGHMC"),
+        (
+            {
+                "methods": [
+                    report.Method("ensemble", logits(5, noise=3.0)),
+                    report.Method("SGHMC", logits(6, noise=1.1)),
+                ]
+            },
+            "Nearest to the reference is SGHMC",
+            "is ensemble",
+        ),
+        ({"methods": []}, "No method was compared", "Nearest"),
+        (
+            HEALTHY | {"methods": [report.Method("twin", logits(5, draws=800))]},
+            "the ceiling: twin can't be told from another chain",
+            "times as far",
+        ),
+        (HEALTHY, "times as far", "can't be told"),
+        (
+            TORN | {"methods": [report.Method("near", logits(5))]},
+            "near is nearer than that, which says little while the chains disagree",
+            "can't be told",
+        ),
+        (
+            {"methods": [report.Method("a", np.full_like(logits(5), np.nan))]},
+            "a gave predictions that are not finite",
+            "Nearest",
+        ),
+        ({"trace": trace(rate=0.8)}, "Acceptance is 0.80, within", "step size"),
+        ({"trace": trace(rate=0.5)}, "0.50, below 0.65", "within"),
+        ({"trace": trace(rate=0.99)}, "0.99, above 0.95", "within"),
+        ({}, "None of the 160 proposals after warm-up diverged", "posterior is narrow"),
+        (
+            {"trace": trace(diverged=8)},
+            "8 of the 160 proposals after warm-up diverged (5.0%)",
+            "None of",
+        ),
+        (HEALTHY, "The chains are long enough", "The slowest 5%"),
+        ({}, "The slowest 5%", "The chains are long enough"),
+    ],
+)
+def test_verdict_goes_either_way(changes, sentence, opposite):
+    text = said(compared(**changes))
+    assert sentence in text
+    assert opposite not in text
+
+
+def test_verdict_gives_the_numbers_it_rests_on():
+    comparison = compared(**HEALTHY)
+    text = said(comparison)
+    rhat = np.concatenate(
+        [v.ravel() for v in (comparison.function.rhat or {}).values()]
+    )
+    share = f"{(rhat < 1.05).mean():.0%} of {EXAMPLES * CLASSES} predictions"
+    assert f"{share} (largest {rhat.max():.2f})" in text
+    best, ceiling = comparison.methods[0], comparison.between_chains
+    assert f"total variation {best.total_variation:.3g}" in text
+    assert f"{ceiling.total_variation:.3g} from the others" in text
+    assert f"{best.total_variation / ceiling.total_variation:.1f} times as far" in text
+
+
+def test_verdict_names_the_method_that_is_ahead_in_agreement_only():
+    comparison = compared()
+    one, two = comparison.methods
+    one = one._replace(total_variation=0.1, agreement=0.8)
+    two = two._replace(total_variation=0.2, agreement=0.9)
+    assert "In agreement SGHMC is ahead, with 90.0%" in said(
+        comparison._replace(methods=(one, two))
+    )
+    two = two._replace(agreement=0.7)
+    assert "is ahead" not in said(comparison._replace(methods=(one, two)))
+
+
+def test_verdict_says_how_much_longer_to_run():
+    comparison = compared()
+
+    def with_ess(value):
+        ess = {"": np.full((EXAMPLES, CLASSES), value)}
+        return said(
+            comparison._replace(function=comparison.function._replace(ess_bulk=ess))
+        )
+
+    assert "sample size of 150 or less from 160 draws; 400 is wanted" in with_ess(150.0)
+    assert "Run about 3 times as long" in with_ess(150.0)
+    assert "would take 40 times as many draws: a longer trajectory" in with_ess(10.0)
+    assert "sample size of 400 or more from 160 draws" in with_ess(400.0)
+
+
+def test_verdict_names_stuck_chains_and_does_not_advise_to_run_them_longer():
+    given = trace()
+    given.acceptance[2, 20:] = 0.004
+    text = said(compared(trace=given))
+    assert "Chain 2 is stuck: it accepted 0.4% of the proposals or less" in text
+    assert "Mend the chains named above first" in text
+    given.acceptance[[0, 3], 20:] = 0.0
+    assert "Chains 0, 2 and 3 are stuck" in said(compared(trace=given))
+    text = said(compared(trace=trace()))
+    assert "stuck" not in text
+    assert "Mend" not in text
+
+
+def test_verdict_names_a_chain_in_another_region():
+    given = trace()
+    given.log_density[3] -= 24_900
+    text = said(compared(trace=given))
+    assert "Chain 3 is apart from the others" in text
+    medians = np.median(given.log_density[:, 20:], axis=1)
+    assert (
+        f"density is {medians[3]:,.0f} nats, theirs -{-np.median(medians[:3]):.0f}."
+        in text
+    )
+    given.log_density[3] += 24_890
+    assert "apart from the others" not in said(compared(trace=given))
+
+
+def test_verdict_withholds_with_the_reason():
+    one = report.Method("HMC", logits(4, chains=1))
+    weight = evaluation.summarise({"w": np.zeros((1, 5, 2))})
+    text = said(compared(reference=one, trace=trace(chains=1), weight=weight))
+    assert "predict is not known. R-hat is withheld: it compares chains" in text
+    assert "ceiling is how near one chain" in text
+    few = report.Method("HMC", logits(4, draws=3))
+    text = said(compared(reference=few))
+    assert "predict is not known. R-hat and effective sample sizes are withheld" in text
+    assert "3 draws a chain" in text
+    short = report.Method("HMC", logits(4, draws=9))
+    assert "Effective sample sizes are withheld: 9 draws" in said(
+        compared(reference=short)
+    )
+    saturated = logits(4)
+    saturated[:, :, 0] = [0.0, 0.0, 999.0]
+    text = said(compared(reference=report.Method("HMC", saturated)))
+    assert "the same in every draw: 3 of 90 predictions" in text
+    assert "nan" not in text
+
+
+def test_verdict_of_a_regression_speaks_of_means():
+    text = said(report.compare(**regressed()))
+    assert re.search(
+        r"Nearest to the reference is ensemble \(its predictive means", text
+    )
+    assert "class" not in text
+
+
+def printed(comparison, **options):
+    console = Console(
+        width=80, file=io.StringIO(), record=True, color_system="standard"
+    )
+    console.print(report.table(comparison))
+    return console.export_text(**options)
+
+
+def test_table_fits_80_columns_with_the_ceiling_last():
+    lines = [line.split("  ") for line in printed(compared()).splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    rows = [row for row in cells if len(row) == 6]
+    assert [row[0] for row in rows] == [
+        "method",
+        "HMC",
+        "ensemble",
+        "SGHMC",
+        "between chains",
+    ]
+    assert rows[0][1:] == [
+        "accuracy ↑",
+        "NLL ↓",
+        "ECE ↓",
+        "agreement ↑",
+        "total variation ↓",
+    ]
+    comparison = compared()
+    assert rows[2][2] == f"{comparison.methods[0].nll:.4f}"
+    assert rows[1][4:] == ["–", "–"]
+    assert rows[4][1:4] == ["–", "–", "–"]
+
+
+def test_table_marks_the_best_of_a_column():
+    one = report.Scores("one", accuracy=0.9, nll=0.3, total_variation=0.2)
+    two = report.Scores("two", accuracy=0.8, nll=0.1, total_variation=0.2)
+    comparison = compared()._replace(reference=one, methods=(two,), between_chains=None)
+    text = printed(comparison, styles=True)
+    assert re.findall(r"\x1b\[1m *([\d.%]+)", text) == [
+        "90.0%",
+        "0.2000",
+        "0.1000",
+        "0.2000",
+    ]
+    assert '<td class="best">0.1000</td>' in report.render(comparison, [], {})
+    alone = printed(comparison._replace(methods=()), styles=True)
+    assert "\x1b[1m" not in alone.split("one")[1]
+
+
+class Page(HTMLParser):
+    """Reads a page: every tag with its attributes, the text, whether tags match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.open, self.balanced = [], "", [], True
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        self.balanced = bool(self.open) and self.open.pop() == tag and self.balanced
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def images(page):
+    sources = [attrs["src"] for tag, attrs in page.tags if tag == "img"]
+    prefix = "data:image/svg+xml;base64,"
+    assert all(source.startswith(prefix) for source in sources)
+    return [base64.b64decode(source.removeprefix(prefix)) for source in sources]
+
+
+def test_page_needs_nothing_beside_it_and_runs_nothing():
+    comparison, pictures = drawn(
+        classified(), read_leaf=lambda _: weights(apart=3.0)["params"]["w"]
+    )
+    text = report.render(comparison, pictures, {"jax": "0.10.2"}, title="Title")
+    page = Page(text)
+    assert page.balanced
+    assert not page.open
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object"}
+    attributes = {key for _, attrs in page.tags for key in attrs}
+    assert not attributes & {"href", "srcset", "background", "action"}
+    assert not [key for key in attributes if key.startswith("on")]
+    assert not re.search(r"url\(|@import", text)
+    assert len(images(page)) == len(pictures) > 5
+    for image in images(page):
+        for element in ElementTree.fromstring(image).iter():
+            for name, value in element.attrib.items():
+                loads = name.endswith(("href", "src")) or "url(" in value
+                assert not loads or re.search(r"^#|^data:|url\(#", value), (name, value)
+    for picture in pictures:
+        assert picture.title in page.text
+        assert picture.reading in page.text
+    for sentence in report.verdict(comparison):
+        assert sentence in page.text
+    order = ["Title", "Verdict", "Comparison", pictures[0].title, '"jax": "0.10.2"']
+    places = [page.text.index(word) for word in order]
+    assert places == sorted(places)
+
+
+def test_page_shows_names_as_they_are_and_obeys_none_of_them():
+    nasty = '<script>alert("x")</script> & $title </pre>'
+    comparison, pictures = drawn(classified(methods=[report.Method(nasty, logits(5))]))
+    page = Page(report.render(comparison, pictures[:1], {nasty: nasty}, title=nasty))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.balanced
+    assert page.text.count(nasty) >= 4
+    texts = [ElementTree.fromstring(image).itertext() for image in images(page)]
+    assert "alert" in "".join("".join(text) for text in texts)
+
+
+ONE_CHAIN = weights(apart=0.0)["params"]["w"][:1]
+BARE = report.Method("HMC", regressed()["reference"].outputs)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        classified(
+            reference=report.Method("HMC", logits(4, chains=1)),
+            trace=trace(chains=1),
+            weight=evaluation.summarise({"params": {"w": ONE_CHAIN}}),
+        ),
+        classified(
+            reference=report.Method("HMC", logits(4, draws=1)),
+            methods=[report.Method("a", np.full_like(logits(5), np.nan))],
+            trace=None,
+            weight=None,
+        ),
+        classified(reference=report.Method("HMC", logits(4, draws=3)), methods=[]),
+        regressed(methods=[], reference=BARE),
+    ],
+    ids=["one chain", "one draw, a diverged method", "few draws, no method", "no std"],
+)
+def test_page_of_an_incomplete_job_says_nan_nowhere(given):
+    comparison, pictures = drawn(given, read_leaf=lambda _: ONE_CHAIN)
+    page = Page(report.render(comparison, pictures, {}))
+    drawn_text = b"".join(images(page)).decode()
+    assert not re.search(
+        r"\b(nan|inf|None(?! of))\b", page.text + re.sub("<[^>]*>", " ", drawn_text)
+    )
+    assert len(pictures) >= 2
+
+
+def test_pictures_are_those_the_arrays_allow():
+    x = np.random.default_rng(0).random((EXAMPLES, 64))
+    _, pictures = drawn(
+        classified(), x=x, read_leaf=lambda _: weights(apart=3.0)["params"]["w"]
+    )
+    assert [picture.title for picture in pictures] == [
+        "How near does each method come?",
+        "Do the chains agree?",
+        "Log density along the chains",
+        "Acceptance",
+        "The most disputed predictions",
+        "The weights that mix worst",
+        "Reliability",
+        "Test points the chains disagree on most",
+    ]
+    one = report.Method("HMC", logits(4, chains=1))
+    _, pictures = drawn(classified(reference=one, methods=[], trace=None))
+    assert [picture.title for picture in pictures] == [
+        "The least certain predictions",
+        "Reliability",
+    ]
+    _, pictures = drawn(regressed())
+    assert pictures[-1].title == "Predictions and targets"
+
+
+def test_pictures_show_the_weights_that_mix_worst_and_the_points_in_dispute():
+    draws = weights(apart=0.0)
+    draws["params"]["w"][:, :, 2, 3] += 5 * np.arange(CHAINS)[:, None]
+    outputs = logits(4)
+    outputs[1, :, 17] = [50.0, 0.0, 0.0]
+    outputs[2, :, 17] = [0.0, 0.0, 50.0]
+    given = classified(
+        reference=report.Method("HMC", outputs), weight=evaluation.summarise(draws)
+    )
+    _, pictures = drawn(given, read_leaf={"params/w": draws["params"]["w"]}.get)
+    by_title = {picture.title: picture.figure for picture in pictures}
+    ax: Any = by_title["The weights that mix worst"].axes[0]
+    assert ax.get_title("left").startswith("params/w[2, 3] · R-hat ")
+    np.testing.assert_array_equal(
+        ax.lines[1].get_ydata(), draws["params"]["w"][1, :, 2, 3]
+    )
+    ax = by_title["The most disputed predictions"].axes[0]
+    assert ax.get_title("left").startswith("test point 17, probability of class")
+    ax = by_title["Test points the chains disagree on most"].axes[0]
+    bars = np.array([bar.get_height() for bar in ax.patches if bar.get_width() < 0.5])
+    np.testing.assert_allclose(bars.reshape(CHAINS, CLASSES)[1], [1, 0, 0], atol=1e-9)
+
+
+def test_images_are_told_from_tables():
+    assert examples.as_images(np.zeros((5, 28, 28))) is not None
+    assert examples.as_images(np.zeros((5, 32, 32, 3))) is not None
+    assert examples.as_images(np.zeros((5, 32, 32, 7))) is None
+    assert examples.as_images(np.zeros((5, 36))) is None
+    assert examples.as_images(np.zeros((5, 65))) is None
+    flat = np.arange(2 * 64).reshape(2, 64)
+    images = examples.as_images(flat)
+    assert images is not None
+    np.testing.assert_array_equal(images[1, 2], flat[1, 16:24])
+
+
+def test_predictive_intervals_are_quantiles_of_the_mixture():
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(size=(2, 3, 5, 1)), rng.uniform(0.1, 2, size=(2, 3, 5, 1))
+    for share in (0.05, 0.5, 0.95):
+        quantile = examples.mixture_quantile(mean, std, share)
+        below = stats.norm.cdf(quantile, mean, std).mean((0, 1))
+        np.testing.assert_allclose(below, share, atol=1e-7)
+    one = examples.mixture_quantile(mean[:1, :1], std[:1, :1], 0.95)
+    np.testing.assert_allclose(one, stats.norm.ppf(0.95, mean[0, 0], std[0, 0]))
+
+
+def test_write_replaces_the_page_whole_or_not_at_all(tmp_path, monkeypatch):
+    comparison = compared()
+    path = tmp_path / "report.html"
+    assert report.write(path, comparison, [], {}) == path
+    first = path.read_text(encoding="utf-8")
+    assert first == report.render(comparison, [], {})
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(store.StoreError, match="report.html"):
+            report.write(path, comparison, [], {}, title="New")
+    assert path.read_text(encoding="utf-8") == first
+    assert os.listdir(tmp_path) == ["report.html"]
+    report.write(path, comparison, [], {}, title="New")
+    assert "<h1>New</h1>" in path.read_text(encoding="utf-8")
