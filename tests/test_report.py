@@ -289,12 +289,12 @@ def test_verdict_goes_either_way(changes, sentence, opposite):
 
 
 def test_verdict_gives_the_numbers_it_rests_on():
-    comparison = compared(**HEALTHY)
+    comparison = compared(reference=report.Method("HMC", logits(4, apart=0.3)))
     text = said(comparison)
     rhat = np.concatenate(
         [v.ravel() for v in (comparison.function.rhat or {}).values()]
     )
-    share = f"{(rhat < 1.05).mean():.0%} of {EXAMPLES * CLASSES} predictions"
+    share = f"{(rhat < 1.05).mean():.1%} of {EXAMPLES * CLASSES} predictions"
     assert f"{share} (largest {rhat.max():.2f})" in text
     best, ceiling = comparison.methods[0], comparison.between_chains
     assert f"total variation {best.total_variation:.3g}" in text
@@ -304,14 +304,19 @@ def test_verdict_gives_the_numbers_it_rests_on():
 
 def test_verdict_names_the_method_that_is_ahead_in_agreement_only():
     comparison = compared()
-    one, two = comparison.methods
-    one = one._replace(total_variation=0.1, agreement=0.8)
-    two = two._replace(total_variation=0.2, agreement=0.9)
-    assert "In agreement SGHMC is ahead, with 90.0%" in said(
-        comparison._replace(methods=(one, two))
+    one, two, three = (
+        report.Scores(name, total_variation=distance, agreement=agreement)
+        for name, distance, agreement in (
+            ("a", 0.1, 0.8),
+            ("b", 0.2, 0.9),
+            ("c", 0.3, 0.5),
+        )
     )
+    text = said(comparison._replace(methods=(one, three, two)))
+    assert "is a (total variation 0.1, agreement 80.0%), then b (0.2), c (0.3)" in text
+    assert "In agreement b is ahead, with 90.0%" in text
     two = two._replace(agreement=0.7)
-    assert "is ahead" not in said(comparison._replace(methods=(one, two)))
+    assert "is ahead" not in said(comparison._replace(methods=(one, two, three)))
 
 
 def test_verdict_says_how_much_longer_to_run():
@@ -337,6 +342,9 @@ def test_verdict_names_stuck_chains_and_does_not_advise_to_run_them_longer():
     assert "Mend the chains named above first" in text
     given.acceptance[[0, 3], 20:] = 0.0
     assert "Chains 0, 2 and 3 are stuck" in said(compared(trace=given))
+    text = said(compared(**HEALTHY | {"trace": given}))
+    assert "Mend the chains named above first" in text
+    assert "long enough" not in text
     text = said(compared(trace=trace()))
     assert "stuck" not in text
     assert "Mend" not in text
@@ -344,7 +352,7 @@ def test_verdict_names_stuck_chains_and_does_not_advise_to_run_them_longer():
 
 def test_verdict_names_a_chain_in_another_region():
     given = trace()
-    given.log_density[3] -= 24_900
+    given.log_density[3] -= 300
     text = said(compared(trace=given))
     assert "Chain 3 is apart from the others" in text
     medians = np.median(given.log_density[:, 20:], axis=1)
@@ -352,18 +360,20 @@ def test_verdict_names_a_chain_in_another_region():
         f"density is {medians[3]:,.0f} nats, theirs -{-np.median(medians[:3]):.0f}."
         in text
     )
-    given.log_density[3] += 24_890
+    given.log_density[3] += 290
     assert "apart from the others" not in said(compared(trace=given))
 
 
 def test_verdict_withholds_with_the_reason():
     one = report.Method("HMC", logits(4, chains=1))
-    weight = evaluation.summarise({"w": np.zeros((1, 5, 2))})
+    weight = evaluation.summarise(weights(apart=0.0)["params"]["w"][:1])
     text = said(compared(reference=one, trace=trace(chains=1), weight=weight))
     assert "predict is not known. R-hat is withheld: it compares chains" in text
+    assert text.count("it compares chains") == 1
     assert "ceiling is how near one chain" in text
     few = report.Method("HMC", logits(4, draws=3))
-    text = said(compared(reference=few))
+    text = said(compared(reference=few, weight=weight))
+    assert "weight space is not known. R-hat is withheld: it compares chains" in text
     assert "predict is not known. R-hat and effective sample sizes are withheld" in text
     assert "3 draws a chain" in text
     short = report.Method("HMC", logits(4, draws=9))
@@ -492,10 +502,11 @@ def test_page_needs_nothing_beside_it_and_runs_nothing():
 def test_page_shows_names_as_they_are_and_obeys_none_of_them():
     nasty = '<script>alert("x")</script> & $title </pre>'
     comparison, pictures = drawn(classified(methods=[report.Method(nasty, logits(5))]))
-    page = Page(report.render(comparison, pictures[:1], {nasty: nasty}, title=nasty))
+    picture = report.Picture(nasty, pictures[0].figure, nasty)
+    page = Page(report.render(comparison, [picture], {nasty: nasty}, title=nasty))
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.balanced
-    assert page.text.count(nasty) >= 4
+    assert page.text.count(nasty) >= 6
     texts = [ElementTree.fromstring(image).itertext() for image in images(page)]
     assert "alert" in "".join("".join(text) for text in texts)
 
