@@ -23,7 +23,7 @@ from symjax.types import Data
 Tree = TypeVar("Tree")
 
 
-def make_mesh(num_chains: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(num_chains: int, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh over `devices` that splits chains first and examples with what is left.
 
     The chain axis takes the largest number of devices that divides both the number of

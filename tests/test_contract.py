@@ -81,10 +81,10 @@ def test_step_is_not_traced_again_after_the_first_chunk(case, monkeypatch):
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
-    """Stopped twice, after chunks of one iteration or draw, and continued."""
+    """Stopped again and again, after chunks of one iteration or draw, and continued."""
     whole = on_devices(case, 2)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", _StopAtFifthChunk)
+    monkeypatch.setattr("symjax.run.loop._Stop", _StopAtThirdChunk)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
@@ -93,14 +93,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
         except run.Stopped:
             num_stops += 1
         kept = store.open(tmp_path / "run")
-    assert num_stops == 2
+    assert num_stops >= 2
     like = jax.tree.map(lambda leaf: leaf[0, 0], whole.draws)
     assert_equal_trees(whole.draws, kept.read(like=like), rtol=0, atol=0)
     for name, values in kept.info().items():
         np.testing.assert_array_equal(values, getattr(whole.info, name))
 
 
-class _StopAtFifthChunk:
+class _StopAtThirdChunk:
     """Asked twice a chunk: whether to save, and whether to stop."""
 
     requested = True
@@ -108,4 +108,4 @@ class _StopAtFifthChunk:
 
     def __bool__(self):
         self.times_asked += 1
-        return self.times_asked > 8
+        return self.times_asked > 4

@@ -108,7 +108,8 @@ def _time_gradient(
         start = time.perf_counter()
         jax.block_until_ready(compiled(keys, params, data))
         times.append(time.perf_counter() - start)
-    return statistics.median(times), compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    return statistics.median(times), analysis.temp_size_in_bytes if analysis else 0
 
 
 def _size(num_bytes: int) -> str:

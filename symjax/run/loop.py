@@ -42,7 +42,7 @@ def iterate(
         Stopped: after saving, if a signal asked for it.
     """
     state, iteration = _start(programs), 0
-    if kept.committed.iteration:
+    if isinstance(kept, Run) and kept.committed.has_state:
         state = programs.place(kept.restore(state))
         iteration = kept.committed.iteration
     total = plan.num_iterations

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
@@ -46,6 +45,15 @@ class State(NamedTuple):
     iteration: Int[Array, ""]
     step_size: Float[Array, ""]
     adaptation: DualAveragingAdaptationState
+
+
+class _Outcome(NamedTuple):
+    """The first fields of `Info`, as the accept step finds them."""
+
+    acceptance_rate: Float[Array, ""]
+    is_accepted: Bool[Array, ""]
+    is_divergent: Bool[Array, ""]
+    energy_change: Float[Array, ""]
 
 
 class Info(NamedTuple):
@@ -122,11 +130,6 @@ def build(
         >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
         >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
     """
-    if (num_steps is None) == (trajectory_length is None):
-        raise ValueError(
-            "Give exactly one of `num_steps` and `trajectory_length`, got "
-            f"{num_steps} and {trajectory_length}."
-        )
     checks.positive(
         step_size=step_size,
         trajectory_length=trajectory_length,
@@ -138,11 +141,18 @@ def build(
         raise ValueError(
             f"`target_acceptance` must be between 0 and 1, got {target_acceptance}."
         )
-
+    if num_steps is not None and trajectory_length is None:
+        first_num_steps = num_steps
+    elif num_steps is None and trajectory_length is not None:
+        first_num_steps = count_steps(trajectory_length, step_size)
+    else:
+        raise ValueError(
+            "Give exactly one of `num_steps` and `trajectory_length`, got "
+            f"{num_steps} and {trajectory_length}."
+        )
     adaptation_init, adaptation_update, adaptation_final = dual_averaging_adaptation(
         target_acceptance
     )
-    first_num_steps = num_steps or count_steps(trajectory_length, step_size)
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
@@ -153,14 +163,14 @@ def build(
         )
 
     def adapted_num_steps(step_size: Float[Array, ""]) -> Int[Array, ""] | int:
-        if num_steps is not None or num_warmup == 0:
+        if trajectory_length is None or num_warmup == 0:
             return first_num_steps
         count = jnp.ceil(trajectory_length / step_size - 1e-6).astype(int)
         return jnp.clip(count, 1, MAX_GROWTH * first_num_steps)
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         accept_all = state.iteration < num_unadjusted
-        kernel = hmc.build_kernel(
+        kernel: Callable[..., Any] = hmc.build_kernel(
             divergence_threshold=divergence_threshold,
             build_proposal=partial(
                 _build_proposal,
@@ -169,9 +179,9 @@ def build(
             ),
         )
         num_leapfrogs = adapted_num_steps(state.step_size)
-        (position, value, gradient), info = kernel(
+        (position, value, gradient), outcome = kernel(
             key,
-            hmc.HMCState(state.position, state.log_density, state.gradient),
+            (state.position, state.log_density, state.gradient),
             lambda params: log_density(params, data),
             state.step_size,
             _metric(inverse_mass_matrix),
@@ -181,7 +191,7 @@ def build(
         adaptation, step_size = state.adaptation, state.step_size
         if num_warmup:
             is_warmup = state.iteration < num_warmup
-            updated = adaptation_update(adaptation, info.acceptance_rate)
+            updated = adaptation_update(adaptation, outcome.acceptance_rate)
             adaptation = _where(is_warmup, updated, adaptation)
             step_size = jnp.where(
                 iteration < num_warmup,
@@ -189,13 +199,10 @@ def build(
                 jnp.where(is_warmup, adaptation_final(adaptation), step_size),
             )
         info = Info(
-            info.acceptance_rate,
-            info.is_accepted,
-            info.is_divergent,
-            info.energy,
-            value,
-            state.step_size,
-            jnp.asarray(num_leapfrogs),
+            *outcome,
+            log_density=value,
+            step_size=state.step_size,
+            num_steps=jnp.asarray(num_leapfrogs),
         )
         return State(position, value, gradient, iteration, step_size, adaptation), info
 
@@ -235,19 +242,18 @@ def _build_proposal(
     del kinetic_energy
     integrate = static_integration(integrator)
 
-    def generate(key: Key, start: Any) -> tuple[Any, hmc.HMCInfo, None]:
+    choose: Callable[..., Any] = static_binomial_sampling
+
+    def generate(key: Key, start: Any) -> tuple[Any, _Outcome, None]:
         end = integrate(start, step_size, num_steps)
         change = energy_change(start, end)
         is_finite = jnp.isfinite(change) & jnp.isfinite(end.logdensity)
         is_divergent = ~is_finite | (change > divergence_threshold)
-        log_acceptance = jnp.where(is_finite, -change, -jnp.inf)
+        log_acceptance = jnp.where(is_finite, jnp.minimum(-change, 0.0), -jnp.inf)
         log_used = jnp.where(accept_all & ~is_divergent, 0.0, log_acceptance)
-        new, (is_accepted, _, _) = static_binomial_sampling(key, log_used, start, end)
-        acceptance = jnp.exp(jnp.minimum(log_acceptance, 0.0))
-        info = hmc.HMCInfo(
-            None, acceptance, is_accepted, is_divergent, change, None, num_steps
-        )
-        return new, info, None
+        new, (is_accepted, _, _) = choose(key, log_used, start, end)
+        acceptance = jnp.exp(log_acceptance)
+        return new, _Outcome(acceptance, is_accepted, is_divergent, change), None
 
     return generate
 
@@ -272,7 +278,7 @@ def _energy_change(
             gain = log_density(end.position, data) - log_density(start.position, data)
     else:
         gain = difference(start.position, end.position, data)
-    return optax.tree.sum(kinetic) - gain
+    return _total(kinetic) - gain
 
 
 def _metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
@@ -287,7 +293,7 @@ def _metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
 
     def kinetic_energy(momentum: Params, position: Params = None) -> Float[Array, ""]:
         del position
-        return optax.tree.sum(
+        return _total(
             jax.tree.map(
                 lambda p, m: jnp.sum(m * p * p) / 2,
                 momentum,
@@ -308,6 +314,10 @@ def _broadcast(inverse_mass_matrix: float | Params, params: Params) -> Params:
     ):
         return jax.tree.map(lambda _: inverse_mass_matrix, params)
     return inverse_mass_matrix
+
+
+def _total(tree: Params) -> Float[Array, ""]:
+    return jnp.sum(jnp.stack(jax.tree.leaves(tree)))
 
 
 def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:

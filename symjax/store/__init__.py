@@ -16,4 +16,4 @@ overwritten when the run goes on.
 
 from symjax.store.directory import Commit, Run, create, open
 from symjax.store.export import export_arviz, export_npz
-from symjax.store.files import StoreError, write_json
+from symjax.store.files import StoreError, read_json, write_json
