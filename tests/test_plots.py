@@ -193,7 +193,8 @@ def test_scores_join_every_method_to_the_line_and_name_a_missing_value():
     )
     assert list(stem.get_xdata()) == [0.99, 0.9]
     assert {t.get_text() for t in ax.texts} == {"0.990", "0.900", "none"}
-    (ax,) = axes_of(plots.scores(values))
+    (ax,) = axes_of(plots.scores(values, ideal={"Agreement": 1.0}))
+    assert ax.get_xlim()[0] < 0.9 < 1.0 < ax.get_xlim()[1]
     assert {t.get_text() for t in ax.texts} == {"0.900", "none"}
 
 

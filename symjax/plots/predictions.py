@@ -18,6 +18,7 @@ def scores(
     line: Mapping[str, float] | None = None,
     *,
     line_name: str = "between chains",
+    ideal: Mapping[str, float] | None = None,
 ) -> Figure:
     """One panel a metric, one row a method, each joined to a common line by its gap.
 
@@ -26,12 +27,19 @@ def scores(
         line: For every metric, the value to measure the gap from, such as the agreement
             between chains of the reference, which no method can be expected to pass.
         line_name: What the line is.
+        ideal: For a metric, the value nothing can pass. The axis reaches to it, so that
+            small differences do not look large.
     """
     names = list(next(iter(values.values())))
     fig = style.figure(1.2 + 0.5 * len(names))
     axes = fig.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for ax, (metric, of_method) in zip(axes, values.items(), strict=True):
-        _score_panel(ax, [of_method[name] for name in names], (line or {}).get(metric))
+        _score_panel(
+            ax,
+            [of_method[name] for name in names],
+            (line or {}).get(metric),
+            (ideal or {}).get(metric),
+        )
         style.dress(ax, title=metric)
         ax.grid(visible=False)
         ax.spines["left"].set_visible(False)
@@ -167,8 +175,10 @@ def intervals(
     return fig
 
 
-def _score_panel(ax: Axes, values: list[float], line: float | None) -> None:
-    shown = [v for v in [*values, line] if v is not None and np.isfinite(v)]
+def _score_panel(
+    ax: Axes, values: list[float], line: float | None, ideal: float | None
+) -> None:
+    shown = [v for v in [*values, line, ideal] if v is not None and np.isfinite(v)]
     if line is not None:
         ax.axvline(line, color=style.INK, linewidth=1, linestyle=(0, (3, 2)))
         _score_label(ax, line, -0.65)

@@ -132,10 +132,10 @@ def length(comparison: Comparison) -> list[Finding]:
             "is wanted."
         )
         return [Finding("good", text)]
+    each = f", {_WANTED_ESS_PER_CHAIN} a chain" if comparison.num_chains > 1 else ""
     text = (
         "The slowest 5% of the predictions have an effective sample size of "
-        f"{slow:,.0f} or less from {draws:,} draws; {wanted:,} is wanted, "
-        f"{_WANTED_ESS_PER_CHAIN} a chain. "
+        f"{slow:,.0f} or less from {draws:,} draws; {wanted:,} is wanted{each}. "
     )
     factor = wanted / slow
     if troubled:

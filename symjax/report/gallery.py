@@ -88,13 +88,13 @@ def _distances(comparison: Comparison) -> Picture | None:
             for title, field in fields.items()
         },
         between and {title: getattr(between, field) for title, field in fields.items()},
+        ideal={title: float(title == "Agreement") for title in fields},
     )
     reading = "Each dot is a method's likeness to the reference. "
     if between is not None:
         reading += (
             "The dashed line is how alike one chain of the reference and the others "
-            "are: the shorter the bar to it, the less a method can be told from "
-            "another chain."
+            "are: a method that reaches it is as good as one more chain."
         )
     return Picture("How near does each method come?", figure, reading)
 
@@ -158,8 +158,15 @@ def _disputed_draws(comparison: Comparison, reference: Method) -> Picture:
             for point, output in zip(points, outputs, strict=True)
         ],
     )
+    if not disputed:
+        return Picture(
+            "The least certain predictions",
+            figure,
+            "The thin line is the draws, the thick line their average so far, which "
+            "should have come to rest.",
+        )
     return Picture(
-        f"The {'most disputed' if disputed else 'least certain'} predictions",
+        "The most disputed predictions",
         figure,
         "Thin lines are the draws, thick lines each chain's average so far. The "
         "averages should come together; how far apart they end is how far the "
