@@ -1,1 +1,29 @@
 """Convergence of chains and quality of predictions, from arrays alone."""
+
+from symjax.evaluation.calibration import (
+    brier_score,
+    expected_calibration_error,
+    reliability_curve,
+)
+from symjax.evaluation.convergence import (
+    Convergence,
+    share_below,
+    slowest,
+    summarise,
+    summarise_leaves,
+)
+from symjax.evaluation.predictive import (
+    accuracy,
+    agreement,
+    between_chains,
+    chain_disagreement,
+    gaussian_mixture_nll,
+    moment_matched_nll,
+    negative_log_likelihood,
+    predict,
+    probs_by_chain,
+    probs_by_draw,
+    probs_from_logits,
+    rmse,
+    total_variation,
+)

@@ -1,0 +1,188 @@
+"""R-hat and effective sample size of many quantities at once, for `convergence`.
+
+NumPy in threads, in blocks of bounded memory. Draws are moved to [0, 1] or ranked, and
+then float32 is enough: the statistics agree with those in float64 to some 1e-6.
+
+References:
+    Vehtari, Gelman, Simpson, Carpenter, Bürkner (2021), "Rank-normalization, folding,
+    and localization: an improved R-hat", Bayesian Analysis 16(2). Sections and
+    equations below are of this paper.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy import fft, fftpack, special
+
+
+# Draws in one block of work: large enough to hide Python's share, small enough for the
+# scratch arrays, some 10 MB a thread, to stay near the processor.
+_BLOCK_VALUES = 2**17
+
+MIN_DRAWS = 8
+"""Draws a chain below which nothing is computed: 4 in each half."""
+
+
+def of_leaf(
+    leaf: Shaped[np.ndarray, "chain draw ..."],
+) -> tuple[Float[np.ndarray, "5 ..."], int, int]:
+    """The five statistics of a leaf, and its constant and non-finite quantities."""
+    num_chains, num_draws, *shape = leaf.shape
+    flat = leaf.reshape(num_chains, num_draws, -1)
+    dtype = np.promote_types(leaf.dtype, np.float32)
+    result = np.full((5, flat.shape[-1]), np.nan)
+    width = max(1, _BLOCK_VALUES // (num_chains * num_draws))
+
+    def diagnose(start: int) -> tuple[int, int]:
+        block = slice(start, start + width)
+        x = np.ascontiguousarray(np.moveaxis(flat[:, :, block], -1, 0), dtype=dtype)
+        finite = np.isfinite(x).all(axis=(1, 2))
+        used = _halves(x) if num_draws >= MIN_DRAWS else x
+        constant = finite & (used == used[:, :1, :1]).all(axis=(1, 2))
+        usable = finite & ~constant
+        if num_draws >= MIN_DRAWS and usable.any():
+            with np.errstate(all="ignore"):
+                result[:, block][:, usable] = _statistics(x[usable])
+        return int(constant.sum()), int((~finite).sum())
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        counts = list(pool.map(diagnose, range(0, flat.shape[-1], width)))
+    constant, non_finite = np.sum(counts, axis=0, dtype=int) if counts else (0, 0)
+    return result.reshape(5, *shape), int(constant), int(non_finite)
+
+
+def _statistics(
+    x: Float[np.ndarray, "quantity chain draw"],
+) -> Float[np.ndarray, "5 quantity"]:
+    """The statistics in the order of `Convergence`, for draws that vary."""
+    halves = _halves(x)
+    pooled = halves.reshape(len(x), -1)
+    middle = pooled.shape[1] // 2
+    ordered = np.sort(pooled, axis=1)
+    median = (ordered[:, middle - 1] + ordered[:, middle]) / 2
+    scores = _normal_scores(pooled).reshape(halves.shape)
+    folded = _normal_scores(abs(pooled - median[:, None])).reshape(halves.shape)
+
+    # Free of unit and offset, so that no square underflows and no mean cancels.
+    low, high = (ordered[:, i, None, None] for i in (0, -1))
+    scaled = ((x - low) / (high - low)).astype(np.float32, copy=False)
+    ess_mean = _effective_sample_size(_halves(scaled))
+    sd = scaled.std(axis=(1, 2), ddof=1) * (high - low).ravel().astype(float)
+    if x.shape[2] % 2:
+        ordered = np.sort(x.reshape(len(x), -1), axis=1)
+    return np.stack(
+        [
+            # fmax: the folded draws of a two-valued quantity may be constant.
+            np.fmax(_rhat(scores), _rhat(folded)),
+            _rhat(scaled),
+            _effective_sample_size(scores),
+            np.minimum(
+                _quantile_sample_size(halves, _quantile(ordered, 0.05)),
+                _quantile_sample_size(halves, _quantile(ordered, 0.95)),
+            ),
+            sd / np.sqrt(ess_mean),
+        ]
+    )
+
+
+def _halves(
+    x: Float[np.ndarray, "quantity chain draw"],
+) -> Float[np.ndarray, "quantity half draw2"]:
+    """The halves of every chain as chains of their own, without an odd middle draw."""
+    half = x.shape[2] // 2
+    return np.concatenate((x[:, :, :half], x[:, :, -half:]), axis=1)
+
+
+def _quantile(
+    ordered: Float[np.ndarray, "quantity n"], share: float
+) -> Float[np.ndarray, "quantity 1 1"]:
+    """The quantile by linear interpolation (type 7) of sorted draws."""
+    position = share * (ordered.shape[1] - 1)
+    below = int(position)
+    low, high = (ordered[:, below + i, None, None].astype(float) for i in (0, 1))
+    return low + (position - below) * (high - low)
+
+
+def _normal_scores(
+    x: Float[np.ndarray, "quantity n"],
+) -> Float[np.ndarray, "quantity n"]:
+    """Normal quantiles of the ranks along the last axis (eq. 14).
+
+    Ties share their mean rank. `scipy.stats.rankdata` takes four times as long.
+    """
+    num, size = x.shape
+    order = np.argsort(x, axis=1)
+    order += size * np.arange(num)[:, None]
+    order = order.ravel()
+    ordered = x.ravel()[order]
+
+    def score(rank: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        return special.ndtri((rank - 3 / 8) / (size + 1 / 4)).astype(np.float32)
+
+    ranked = np.tile(score(np.arange(1.0, size + 1)), num)
+    # equal[i]: the i-th smallest has the value of the one before it in its row.
+    equal = np.zeros(x.size + 1, bool)
+    equal[1:-1] = ordered[1:] == ordered[:-1]
+    equal[::size] = False
+    begin = np.flatnonzero(equal[1:] & ~equal[:-1])
+    end = np.flatnonzero(equal[:-1] & ~equal[1:])
+    mean_rank = (begin % size + end % size) / 2 + 1
+    ranked[equal[1:] | equal[:-1]] = np.repeat(score(mean_rank), end - begin + 1)
+    scores = np.empty(x.size, np.float32)
+    scores[order] = ranked
+    return scores.reshape(num, size)
+
+
+def _rhat(x: Float[np.ndarray, "quantity chain n"]) -> Float[np.ndarray, " quantity"]:
+    num_chains, n = x.shape[1:]
+    if num_chains < 2:
+        return np.full(len(x), np.nan)
+    means = x.mean(axis=2, keepdims=True)
+    centred = x - means
+    squares = np.einsum("qcn,qcn->q", centred, centred)
+    between = means.var(axis=1, ddof=1).ravel()
+    return np.sqrt((n - 1) / n + between * num_chains * (n - 1) / squares)
+
+
+def _quantile_sample_size(
+    x: Float[np.ndarray, "quantity chain n"],
+    quantile: Float[np.ndarray, "quantity 1 1"],
+) -> Float[np.ndarray, " quantity"]:
+    return _effective_sample_size((x <= quantile).astype(np.float32))
+
+
+def _effective_sample_size(
+    x: Float[np.ndarray, "quantity chain n"],
+) -> Float[np.ndarray, " quantity"]:
+    """The sample size by Geyer's initial monotone sequence (section 3.2)."""
+    num, num_chains, n = x.shape
+    size = num_chains * n
+    means = x.mean(axis=2, keepdims=True)
+    length = fftpack.next_fast_len(2 * n)
+    padded = np.zeros((num, num_chains, length), np.float32)
+    np.subtract(x, means, out=padded[:, :, :n])
+    spectrum = np.asarray(fft.rfft(padded, axis=2)).view(np.float32)
+    power = np.einsum("qcf,qcf->qf", spectrum, spectrum)
+    power = power.reshape(num, -1, 2).sum(axis=2, dtype=float) / num_chains
+    autocovariance = np.asarray(fft.irfft(power, length, axis=1))[:, :n] / n
+    within = autocovariance[:, :1] * (n / (n - 1))
+    total = autocovariance[:, :1] + means.var(axis=1, ddof=1)
+    rho = 1 - (within - autocovariance) / total
+    rho[:, 0] = 1
+
+    num_pairs = (n - 1) // 2
+    even = rho[:, 0 : 2 * num_pairs : 2]
+    pairs = even + rho[:, 1 : 2 * num_pairs : 2]
+    ends = pairs <= 0
+    stop = np.where(ends.any(axis=1), ends.argmax(axis=1), num_pairs - 1)[:, None]
+    before = np.arange(num_pairs) < stop
+    monotone = np.minimum.accumulate(pairs, axis=1).sum(axis=1, where=before)
+    # The pair that stops the sum still gives its even lag, which lowers the variance.
+    last = np.take_along_axis(even, stop, axis=1)
+    whole = np.take_along_axis(pairs, stop, axis=1) >= 0
+    last = np.where(whole, last, np.maximum(last, 0)).ravel()
+    tau = np.maximum(2 * monotone + last - 1, 1 / np.log10(size))
+    # A tail indicator without variation counts in full, as in ArviZ.
+    return np.where(total.ravel() == 0, size, size / tau)
