@@ -581,7 +581,7 @@ def test_pictures_show_the_weights_that_mix_worst_and_the_points_in_dispute():
     _, pictures = drawn(given, read_leaf={"params/w": draws["params"]["w"]}.get)
     by_title = {picture.title: picture.figure for picture in pictures}
     ax: Any = by_title["The weights that mix worst"].axes[0]
-    assert ax.get_title("left").startswith("params/w[2, 3] · R-hat ")
+    assert ax.get_title("left").startswith("params/w[2, 3] · R-hat\N{NO-BREAK SPACE}")
     np.testing.assert_array_equal(
         ax.lines[1].get_ydata(), draws["params"]["w"][1, :, 2, 3]
     )

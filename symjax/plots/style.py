@@ -103,7 +103,7 @@ def dress(
 def name(ax: Axes, title: str, columns: int) -> None:
     """Set the title of one of `columns` panels, in lines that fit."""
     ax.set_title(
-        textwrap.fill(title, 82 // columns),
+        textwrap.fill(title, 88 // columns, break_on_hyphens=False),
         loc="left",
         fontsize=TEXT if columns == 1 else SMALL,
         color=INK,

@@ -202,7 +202,7 @@ def _label(quantity: SlowQuantity) -> str:
     if quantity.index:
         place += f"[{', '.join(map(str, quantity.index))}]"
     if quantity.rhat is not None:
-        return f"{place} · R-hat {quantity.rhat:.2f}"
+        return f"{place} · R-hat\N{NO-BREAK SPACE}{quantity.rhat:.2f}"
     return f"{place} · effective sample size {quantity.ess_bulk:.0f}"
 
 

@@ -30,7 +30,7 @@ p { margin: 0.4rem 0; }
 .tile { background: var(--wash); border-radius: 0.5rem; padding: 0.8rem 0.95rem; }
 .tile b { display: block; font-size: 1.35rem; line-height: 1.3; letter-spacing: -0.01em;
   font-variant-numeric: tabular-nums; }
-.tile span { display: block; color: var(--muted); font-size: 0.83rem;
+.tile > span { display: block; color: var(--muted); font-size: 0.83rem;
   line-height: 1.35; }
 .verdict { list-style: none; margin: 0; padding: 0; }
 .verdict li { position: relative; margin: 0.7rem 0; padding-left: 1.7rem; }
