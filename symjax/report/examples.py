@@ -1,7 +1,5 @@
 """What single test points show: their pictures, their predictive intervals."""
 
-import math
-
 import numpy as np
 from jaxtyping import Float, Num
 from scipy import special
@@ -12,16 +10,12 @@ from symjax.report.comparison import Numbers
 def as_images(
     x: Num[Numbers, "example ..."],
 ) -> Num[np.ndarray, "example height width ..."] | None:
-    """The inputs as images, or None where they don't look like any.
+    """The inputs as images, or None where they have no height and width.
 
     Images are inputs of the shape (height, width), or (height, width, channel) with 1
-    or 3 channels, and flat ones of a square number of 64 features or more, such as
-    scikit-learn's digits.
+    or 3 channels.
     """
     x = np.asarray(x)
-    side = math.isqrt(math.prod(x.shape[1:]))
-    if x.ndim == 2 and side >= 8 and side**2 == x.shape[1]:
-        return x.reshape(-1, side, side)
     if x.ndim == 3 or (x.ndim == 4 and x.shape[3] in {1, 3}):
         return x
     return None
