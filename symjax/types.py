@@ -7,6 +7,7 @@ sampled is an `Approximation`; `run` drives both through one loop.
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key as KeyArray, Num, PRNGKeyArray
 
 
@@ -30,9 +31,9 @@ class Data(NamedTuple):
             any sum over examples.
     """
 
-    x: Num[Array, "example ..."]
-    y: Num[Array, "example ..."]
-    mask: Bool[Array, " example"]
+    x: Num[Array | np.ndarray, "example ..."]
+    y: Num[Array | np.ndarray, "example ..."]
+    mask: Bool[Array | np.ndarray, " example"]
 
 
 @runtime_checkable

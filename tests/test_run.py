@@ -1,0 +1,211 @@
+"""The loop: what is kept, what it notices, and what survives."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from symjax import mesh, run, store
+from symjax.samplers import hmc
+
+
+KEY = jax.random.key(0)
+
+
+def gaussian(params, data):
+    return -jnp.sum(params**2) / 2
+
+
+def sample(log_density=gaussian, start=None, *, num_warmup=0, **options):
+    algorithm = hmc.build(
+        log_density, step_size=0.3, num_steps=3, num_warmup=num_warmup
+    )
+    start = jnp.zeros((2, 3)) if start is None else start
+    devices = mesh.make_mesh(1, jax.devices()[:1])
+    return run.sample(
+        KEY, algorithm, start, None, mesh=devices, show_progress=False, **options
+    )
+
+
+def test_draws_are_the_last_of_every_thinning_after_warmup_and_burn_in():
+    every = sample(num_draws=25, num_warmup=4)
+    kept = sample(num_draws=6, thinning=3, num_burn_in=5, num_warmup=4)
+    assert kept.info.log_density.shape == (2, 4 + 5 + 6 * 3)
+    np.testing.assert_array_equal(kept.draws, every.draws[:, 7:25:3])
+
+
+def test_draws_do_not_depend_on_the_length_of_chunks(monkeypatch):
+    whole = sample(num_draws=40, num_warmup=5)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    single = sample(num_draws=40, num_warmup=5)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 1e9)
+    monkeypatch.setattr("symjax.run.chunks.MAX_CHUNK_DRAWS", 7)
+    sevens = sample(num_draws=40, num_warmup=5)
+    np.testing.assert_array_equal(whole.draws, single.draws)
+    np.testing.assert_array_equal(whole.draws, sevens.draws)
+
+
+def test_chains_differ_and_a_chain_does_not_depend_on_its_siblings():
+    two = sample(num_draws=5).draws
+    assert not np.allclose(two[0], two[1])
+    four = sample(start=jnp.zeros((4, 3)), num_draws=5).draws
+    np.testing.assert_allclose(two, four[:2], rtol=1e-5, atol=1e-6)
+
+
+def test_a_start_that_is_not_finite_is_named():
+    start = jnp.zeros((4, 3)).at[2, 1].set(jnp.nan)
+    with pytest.raises(run.NonFiniteError, match="`params` of chain 2 give"):
+        sample(start=start, num_draws=2)
+
+
+def test_a_chain_that_leaves_the_finite_numbers_is_named_with_its_iterations():
+    def step(key, state, data):
+        position = jnp.where(state.iteration == 13, jnp.nan, state.position)
+        state, info = algorithm.step(key, state, data)
+        return state._replace(position=state.position + 0 * position), info
+
+    algorithm = hmc.build(gaussian, step_size=0.3, num_steps=3)
+    broken = algorithm._replace(step=step)
+    with pytest.raises(
+        run.NonFiniteError, match="Chain 0 left .* iterations 12 and 15"
+    ):
+        run.sample(
+            KEY, broken, jnp.zeros((2, 3)), None,
+            num_draws=9, thinning=3, show_progress=False,
+        )  # fmt: skip
+
+
+def test_params_without_one_chain_axis_are_refused():
+    with pytest.raises(ValueError, match="`params` must have one leading chain axis"):
+        sample(start={"a": jnp.zeros((2, 3)), "b": jnp.zeros((4,))}, num_draws=1)
+
+
+def test_a_run_of_another_key_or_plan_is_not_continued(tmp_path):
+    sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
+    with pytest.raises(ValueError, match="`run.num_draws` must stay 5"):
+        sample(num_draws=6, store=store.open(tmp_path / "run"))
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    first = sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
+    again = sample(num_draws=5, store=store.open(tmp_path / "run"))
+    np.testing.assert_array_equal(first.info.log_density, again.info.log_density)
+    assert store.open(tmp_path / "run").committed.finished
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import sys, warnings
+    warnings.filterwarnings("ignore")
+    import jax, jax.numpy as jnp
+    import symjax.run.loop as loop
+    from symjax import run, store
+    from symjax.samplers import hmc
+
+    loop.CHUNK_SECONDS, loop.SAVE_SECONDS = 0.02, 0.0
+    path = sys.argv[1]
+    try:
+        kept = store.open(path)
+    except store.StoreError:
+        kept = run.NewRun(path)
+    algorithm = hmc.build(
+        lambda x, _: -jnp.sum(x**2) / 2, step_size=0.1, num_steps=200, num_warmup=50
+    )
+    print("ready", flush=True)
+    run.sample(
+        jax.random.key(1), algorithm, jnp.ones((2, 5000)), None, num_draws=300,
+        store=kept, show_progress=False,
+    )
+    """
+)
+
+
+def start_program(path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"XLA_FLAGS": ""},
+        cwd=Path(__file__).parent,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def wait_for_commit(path, after, seconds=120):
+    """Wait until a commit past iteration `after` is on the disk; return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            done = store.open(path).committed
+        except store.StoreError:
+            done = store.Commit()
+        if done.iteration > after or done.finished:
+            return done
+        time.sleep(0.01)
+    raise AssertionError("no commit came")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    process = start_program(path)
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    return store.open(path)
+
+
+def assert_same_run(path, uninterrupted):
+    kept = store.open(path)
+    assert kept.committed == uninterrupted.committed
+    np.testing.assert_array_equal(kept.read(), uninterrupted.read())
+    for name, values in uninterrupted.info().items():
+        np.testing.assert_array_equal(kept.info()[name], values)
+
+
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(
+    tmp_path, uninterrupted
+):
+    generator = random.Random(5)
+    path, done = tmp_path / "run", store.Commit()
+    for _ in range(3):
+        process = start_program(path)
+        done = wait_for_commit(path, done.iteration)
+        time.sleep(generator.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert not store.open(path).committed.finished, "killed too late to test"
+        done = store.open(path).committed
+    process = start_program(path)
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert_same_run(path, uninterrupted)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
+    path = tmp_path / "run"
+    process = start_program(path)
+    wait_for_commit(path, 0)
+    process.send_signal(kind)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 1
+    last = errors.strip().splitlines()[-1]
+    done = store.open(path).committed
+    assert 0 < done.iteration < 350
+    expected = f"Stopped at iteration {done.iteration} of 350, with {done.num_draws}"
+    assert expected in last
+    process = start_program(path)
+    process.communicate(timeout=200)
+    assert_same_run(path, uninterrupted)
