@@ -19,7 +19,7 @@ def commands(seed: int) -> dict[str, Sample | Fit]:
         "hmc": Sample(
             PROBLEM,
             "hmc",
-            hmc=Hmc(step_size=0.02, trajectory_length=0.8, num_warmup=50),
+            hmc=Hmc(step_size=0.02, trajectory_length=1.2, num_warmup=50),
             num_chains=4,
             num_draws=200,
             seed=seed,

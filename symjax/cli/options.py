@@ -39,7 +39,7 @@ class Hmc:
 
     step_size: float = 0.02
     """Leapfrog step; the first one, if there is a warm-up."""
-    trajectory_length: float | Literal["rule"] = 0.8
+    trajectory_length: float | Literal["rule"] = "rule"
     """Step size times leapfrogs; `rule` is pi * prior std / 2, the reference's."""
     num_steps: int | None = None
     """Leapfrogs of every trajectory, instead of its length."""

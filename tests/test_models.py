@@ -1,0 +1,115 @@
+"""Networks: their sizes, that examples stay apart, and the errors of `build`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from symjax import models, trees
+
+
+def num_parameters(model, *shape):
+    return trees.size(jax.eval_shape(model.init, jax.random.key(0), jnp.zeros(shape)))
+
+
+def test_parameter_counts_are_the_published_ones():
+    assert num_parameters(models.build("mlp", 10), 1, 8, 8, 1) == 2_410
+    mlp = models.build("mlp", 2, widths=[5, 7])
+    assert num_parameters(mlp, 1, 3) == (3 + 1) * 5 + (5 + 1) * 7 + (7 + 1) * 2
+    assert num_parameters(models.build("mlp", 3, widths=()), 1, 4) == 15
+    # LeNet-5 on MNIST, with full connections throughout: the textbooks' number.
+    assert num_parameters(models.build("lenet", 10), 1, 28, 28) == 61_706
+
+
+@pytest.mark.parametrize(("channels", "width", "classes"), [(3, 16, 10), (1, 4, 2)])
+def test_resnet20_has_its_parameters(channels, width, classes):
+    """Convolutions with biases, three vectors a normalisation, and one dense layer."""
+
+    def layer(kernel, before, after):
+        return kernel**2 * before * after + after + 3 * after
+
+    expected = layer(3, channels, width) + 6 * layer(3, width, width)
+    for w in (width, 2 * width):
+        expected += layer(3, w, 2 * w) + layer(1, w, 2 * w) + 5 * layer(3, 2 * w, 2 * w)
+    expected += (4 * width + 1) * classes
+    model = models.build("resnet20_frn", classes, width=width)
+    assert num_parameters(model, 1, 32, 32, channels) == expected
+    if width == 16:
+        assert expected == 274_042
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options"),
+    [
+        ("mlp", (8, 8, 1), {"widths": (5, 4), "activation": "tanh"}),
+        ("lenet", (8, 8), {"activation": "gelu"}),
+        ("resnet20_frn", (8, 8, 2), {"width": 3, "activation": "silu"}),
+    ],
+)
+def test_an_output_depends_on_its_example_and_on_every_parameter(name, shape, options):
+    model: Any = models.build(name, 3, **options)
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(4, *shape)).astype(np.float32)
+    params = jax.tree.map(
+        lambda leaf: 0.5 * generator.normal(size=leaf.shape).astype(np.float32),
+        jax.eval_shape(model.init, jax.random.key(0), x),
+    )
+    assert set(params) == {"params"}
+
+    @jax.jit
+    def outputs_and_gradient(params, x):
+        outputs, pullback = jax.vjp(lambda params: model.apply(params, x), params)
+        return outputs, pullback(jnp.ones_like(outputs))[0]
+
+    outputs, gradient = outputs_and_gradient(params, x)
+    assert outputs.shape == (4, 3)
+    assert outputs.dtype == jnp.float32
+    leaves = zip(trees.paths(gradient), jax.tree.leaves(gradient), strict=True)
+    assert [path for path, leaf in leaves if not np.any(leaf)] == []
+
+    x[2] = np.nan
+    others, _ = outputs_and_gradient(params, x)
+    assert np.all(np.isnan(others[2]))
+    np.testing.assert_array_equal(np.delete(others, 2, 0), np.delete(outputs, 2, 0))
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "silu", "gelu"])
+def test_an_activation_is_found_by_name(name):
+    model: Any = models.build("mlp", 1, widths=(1,), activation=name)
+    x = jnp.array([[-2.0], [-0.1], [0.7]])
+    one = {"kernel": jnp.ones((1, 1)), "bias": jnp.zeros(1)}
+    outputs = model.apply({"params": {"Dense_0": one, "Dense_1": one}}, x)
+    np.testing.assert_allclose(outputs, getattr(jax.nn, name)(x), rtol=1e-6)
+
+
+def test_filter_response_normalisation_is_its_formula():
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
+    gamma, beta, tau = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    params = {"params": {"gamma": gamma, "beta": beta, "tau": tau}}
+    layer: Any = models.FilterResponseNorm()
+    outputs = layer.apply(params, jnp.asarray(x))
+    for example in range(2):
+        for channel in range(4):
+            image = x[example, :, :, channel].astype(float)
+            y = image / np.sqrt(np.mean(image**2) + 1e-6)
+            y = np.maximum(y * gamma[channel] + beta[channel], tau[channel])
+            np.testing.assert_allclose(
+                outputs[example, :, :, channel], y, rtol=1e-5, atol=1e-6
+            )
+
+
+def test_bad_models_are_named():
+    with pytest.raises(ValueError, match="one of mlp, lenet, resnet20_frn, got 'vgg'"):
+        models.build("vgg", 10)
+    with pytest.raises(ValueError, match="`width` is no option of mlp, which takes ac"):
+        models.build("mlp", 10, width=3)
+    with pytest.raises(ValueError, match="`widths` must be at least 1, got 0"):
+        models.build("mlp", 10, widths=(3, 0))
+    with pytest.raises(ValueError, match="`num_outputs` must be at least 1, got 0"):
+        models.build("lenet", 0)
+    with pytest.raises(ValueError, match="relu, tanh, silu, gelu, got 'swoosh'"):
+        models.build("resnet20_frn", 10, activation="swoosh")
+    with pytest.raises(ValueError, match=r"got shape \(1, 64\). Use the model mlp"):
+        num_parameters(models.build("lenet", 10), 1, 64)
