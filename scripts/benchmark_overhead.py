@@ -1,8 +1,8 @@
 """What HMC costs beside its gradients.
 
-One process, one device: a bare jitted loop of `value_and_grad` of the log posterior, the
-transitions of `samplers.hmc`, and those of `blackjax.hmc`, each with the same number of
-gradients. Prints medians of interleaved repeats and their ratios to the bare loop.
+One process, one device: a bare jitted loop of `value_and_grad` of the log posterior,
+transitions of `samplers.hmc`, and those of `blackjax.hmc`, each with the same number
+of gradients. Prints medians of interleaved repeats and their ratios to the bare loop.
 
     python scripts/benchmark_overhead.py --num-chains 4 --num-leapfrogs 50
 """
