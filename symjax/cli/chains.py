@@ -9,7 +9,7 @@ import jax
 import optax
 from rich.console import Console
 
-from symjax import run, store
+from symjax import checks, run, store
 from symjax.approximations import ensemble
 from symjax.cli import plan, posteriors
 from symjax.cli.options import Ensemble, Fit, Hmc, Problem, Sample, rebuild
@@ -42,6 +42,11 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
+    if isinstance(command, Fit):
+        checks.at_least(1, num_members=command.num_members)
+    else:
+        checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
+        checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     parallel = _num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     algorithm = build_algorithm(command, built)

@@ -1,0 +1,265 @@
+"""The commands as a user types them: what they leave, and what they say."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symjax import cli, store
+from symjax.cli import chains, demo
+from symjax.cli.options import Hmc, Problem, Sample, Sghmc, rebuild
+
+
+def symjax(*words, code=0):
+    """Run a command in this process and expect its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+    assert status == code
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A short HMC run, an ensemble and SGHMC on wine, made by the commands."""
+    folder = tmp_path_factory.mktemp("runs")
+    wine = ("--data", "wine", "--widths", "4")
+    symjax(
+        "sample", *wine, "--num-chains", 2, "--num-draws", 30, "--map-steps", 50,
+        "--hmc.trajectory-length", 0.2, "--hmc.num-warmup", 10,
+        "--out", folder / "hmc",
+    )  # fmt: skip
+    symjax(
+        "fit", *wine, "--num-members", 3, "--ensemble.num-steps", 100,
+        "--out", folder / "ensemble",
+    )  # fmt: skip
+    symjax(
+        "sample", *wine, "--sampler", "sghmc", "--sghmc.num-warmup", 50,
+        "--sghmc.batch-size", 32, "--num-chains", 2, "--num-draws", 20,
+        "--thinning", 5, "--start", "init", "--out", folder / "sghmc",
+    )  # fmt: skip
+    return folder
+
+
+def test_a_run_records_what_it_is_of(runs):
+    kept = store.open(runs / "hmc")
+    assert kept.committed == store.Commit(40, 30, True, True)
+    assert kept.config["command"] == "sample"
+    assert kept.config["options"]["problem"]["data"] == "wine"
+    assert len(kept.config["data_fingerprint"]) == 64
+    assert kept.environment["jax"]
+    assert kept.read_leaf("params/Dense_0/kernel").shape == (2, 30, 13, 4)
+    again = chains.rebuild_command(kept)
+    assert again.hmc == Hmc(trajectory_length=0.2, num_warmup=10)
+    assert again.problem == Problem(data="wine", widths=(4,))
+
+
+def test_a_report_compares_the_runs_and_writes_page_and_summary(runs, tmp_path):
+    paths = [runs / name for name in ("hmc", "ensemble", "sghmc")]
+    symjax("report", *paths, "--out", tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["methods"]) == {"hmc", "ensemble", "sghmc"}
+    for name, scores in summary["methods"].items():
+        assert 0.5 < scores["accuracy"] <= 1
+        assert scores["nll"] > 0
+        assert 0 <= scores["ece"] <= 1
+        if name != "hmc":
+            assert 0.5 < scores["agreement"] <= 1
+            assert 0 < scores["total_variation"] < 1
+    assert 0 < summary["between_chain"]["agreement"] <= 1
+    assert set(summary["rhat"]) == {
+        "function_share_below_1.05",
+        "weight_share_below_1.05",
+    }
+    assert 0 < summary["acceptance"] <= 1
+    assert summary["seconds"] > 0
+    page = (tmp_path / "report.html").read_text()
+    assert "Reference posterior: wine" in page
+    assert page.count("data:image/") >= 6
+
+
+def test_evaluate_writes_the_summary_beside_the_reference(runs, capsys):
+    symjax("evaluate", runs / "hmc", runs / "ensemble")
+    assert (runs / "hmc" / "summary.json").exists()
+    out = capsys.readouterr().out
+    assert "ensemble" in out
+    assert "between chains" in out
+
+
+def test_list_shows_every_run_and_how_far_it_is(runs, capsys):
+    symjax("list", runs)
+    out = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert out.count("finished") == 3
+    assert "30 of 30" in out
+
+
+def test_export_for_other_tools(runs, tmp_path):
+    symjax("export", runs / "hmc", tmp_path / "draws.npz")
+    with np.load(tmp_path / "draws.npz") as file:
+        np.testing.assert_array_equal(
+            file["draws/params/Dense_0/bias"],
+            store.open(runs / "hmc").read_leaf("params/Dense_0/bias"),
+        )
+    symjax("export", runs / "hmc", tmp_path / "draws.csv", code=2)
+
+
+def test_resuming_a_finished_run_changes_nothing(runs, capsys):
+    before = store.open(runs / "hmc").read_leaf("params/Dense_0/bias")
+    symjax("sample", "--resume", runs / "hmc")
+    assert "is finished: 30 draws" in capsys.readouterr().out
+    after = store.open(runs / "hmc").read_leaf("params/Dense_0/bias")
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("noise", ["learned", "heteroscedastic", "0.7"])
+def test_a_regression_end_to_end(tmp_path, noise, capsys):
+    symjax(
+        "sample", "--data", "diabetes", "--widths", "3", "--noise", noise,
+        "--num-chains", 2, "--num-draws", 12, "--map-steps", 30,
+        "--hmc.num-warmup", 5, "--hmc.num-steps", 5, "--out", tmp_path / "run",
+    )  # fmt: skip
+    symjax("report", tmp_path / "run")
+    reference = json.loads((tmp_path / "run" / "summary.json").read_text())
+    scores = reference["methods"]["run"]
+    # Disease progression runs from 25 to 346, its standard deviation is 77.
+    assert 40 < scores["rmse"] < 90
+    assert 4.5 < scores["nll"] < 7
+
+
+@pytest.mark.parametrize("sampler", ["hmc", "sghmc"])
+def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, capsys):
+    symjax(
+        "sample", "--data", "wine", "--sampler", sampler, "--dry-run",
+        "--num-draws", 10, "--thinning", 3, "--out", tmp_path / "run",
+    )  # fmt: skip
+    out = re.sub(r"\s+", " ", capsys.readouterr().out)
+    warmup, leapfrogs = (50, 79) if sampler == "hmc" else (2000, 1)
+    total = warmup + 30
+    assert "parameters 547" in out
+    assert f"iterations {total:,}, keeping 10 draws" in out
+    assert f"{leapfrogs:,} an iteration, {leapfrogs * total:,} in all" in out
+    assert "estimated time" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sample", "--data", "digit"], "Did you mean digits?"),
+        (["sample", "--model", "resnet"], "mlp, lenet, resnet20_frn"),
+        (["sample", "--data", "wine", "--model", "lenet"], "must hold images"),
+        (["sample", "--model", "lenet", "--widths", "3"], "`widths` is no option of"),
+        (["sample", "--activation", "sin"], "relu, tanh, silu, gelu"),
+        (["sample", "--prior", "cauchy"], "normal, laplace"),
+        (["sample", "--noise", "learnt", "--data", "diabetes"], "`--noise` must be"),
+        (["sample", "--noise", "0.3"], "`--noise` is for regressions"),
+        (["sample", "--temperature", "0"], "`temperature` must be a positive"),
+        (["sample", "--hmc.step-size", "-1"], "`step_size` must be a positive"),
+        (["sample", "--sghmc.friction", "1"], "Add --sampler sghmc"),
+        (["sample", "--num-draws", "0"], "`num_draws` must be at least 1"),
+        (["sample", "--num-chains", "0"], "`num_chains` must be at least 1"),
+        (["fit", "--num-members", "0"], "`num_members` must be at least 1"),
+        (["fit", "--ensemble.batch-size", "0"], "`batch_size` must be at least 1"),
+        (["sample", "--resume", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["list", "nowhere"], "`folder` must be a folder"),
+    ],
+)
+def test_a_mistake_is_answered_without_a_traceback(words, message, capsys, tmp_path):
+    code = 1 if words[-1] == "nowhere" and words[0] != "list" else 2
+    out = ("--out", tmp_path / "run") if words[0] in ("sample", "fit") else ()
+    symjax(*words, *(out if "--resume" not in words else ()), code=code)
+    said = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert message in said
+    assert "Traceback" not in said
+
+
+def test_wrong_options_and_types_are_named(capsys):
+    symjax("sample", "--num-drawz", "3", code=2)
+    assert "--num-draws" in capsys.readouterr().err
+    symjax("sample", "--num-draws", "three", code=2)
+    assert "three" in capsys.readouterr().err
+
+
+def test_resume_takes_no_other_options(runs, capsys):
+    symjax("sample", "--resume", runs / "hmc", "--num-draws", 50, code=2)
+    assert "`--resume` takes all options from the run" in capsys.readouterr().err
+    symjax("fit", "--resume", runs / "hmc", code=2)
+    assert "symjax sample --resume" in capsys.readouterr().err
+
+
+def test_a_run_is_never_written_over(runs, capsys):
+    symjax("sample", "--data", "wine", "--out", runs / "hmc", code=1)
+    assert str(runs / "hmc") in capsys.readouterr().err.replace("\n", "")
+
+
+def test_runs_of_different_data_are_not_compared(runs, tmp_path, capsys):
+    symjax(
+        "fit", "--data", "breast_cancer", "--num-members", 2,
+        "--ensemble.num-steps", 5, "--out", tmp_path / "other",
+    )  # fmt: skip
+    symjax("evaluate", runs / "hmc", tmp_path / "other", code=2)
+    assert "must be of one data set" in capsys.readouterr().err
+
+
+def test_the_demo_continues_what_it_began(tmp_path, monkeypatch, capsys):
+    """The demo's own steps, at a small scale."""
+    problem = Problem(data="wine", widths=(3,))
+    quick = {
+        "hmc": Sample(
+            problem, hmc=Hmc(num_steps=5, num_warmup=5), num_chains=2, num_draws=12,
+            map_steps=20,
+        ),
+        "sghmc": Sample(
+            problem, "sghmc", sghmc=Sghmc(num_warmup=20, batch_size=16),
+            num_chains=2, num_draws=12, map_steps=20,
+        ),
+    }  # fmt: skip
+    monkeypatch.setattr(demo, "commands", lambda seed: quick)
+    symjax("demo", "--out", tmp_path)
+    first = json.loads((tmp_path / "summary.json").read_text())
+    assert (tmp_path / "report.html").exists()
+    symjax("demo", "--out", tmp_path)
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert said.count("is finished") == 2
+    assert json.loads((tmp_path / "summary.json").read_text()) == first
+    changed = {name: rebuild(Sample, {"seed": 5}) for name in quick}
+    monkeypatch.setattr(demo, "commands", lambda seed: changed)
+    symjax("demo", "--out", tmp_path, code=2)
+    assert "was made with other options" in capsys.readouterr().err
+
+
+def test_the_readme_s_program_runs(tmp_path):
+    """At a smaller scale, with what it prints checked."""
+    readme = Path(__file__).parents[1] / "README.md"
+    code = re.search(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert code is not None
+    program = code.group(1)
+    for long, short in (
+        ("num_steps=500", "num_steps=50"),
+        ("num_draws=200", "num_draws=10"),
+        ("num_warmup=50", "num_warmup=5"),
+        ("trajectory_length=1.2", "trajectory_length=0.1"),
+    ):
+        assert long in program
+        program = program.replace(long, short)
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"XLA_FLAGS": ""},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    accuracy, share = map(float, result.stdout.split())
+    assert accuracy > 0.8
+    assert 0 <= share <= 1
