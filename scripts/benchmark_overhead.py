@@ -66,19 +66,21 @@ def main():
 
 
 def bare(log_posterior, options):
-    """Gradient ascent by hand: nothing but the gradient and one addition."""
+    """Gradient ascent by hand: the gradient, one addition, and the values' sum."""
 
     @jax.jit
     def loop(keys, params, data):
-        def body(_, params):
+        def body(_, carry):
+            params, total = carry
             value, gradient = jax.vmap(
                 jax.value_and_grad(log_posterior), in_axes=(0, None)
             )(params, data)
-            scale = 1e-9 + 0 * jnp.sum(value)
-            return jax.tree.map(lambda p, g: p + scale * g, params, gradient)
+            params = jax.tree.map(lambda p, g: p + 1e-9 * g, params, gradient)
+            return params, total + value
 
         num_gradients = options.num_transitions * options.num_leapfrogs
-        return jax.lax.fori_loop(0, num_gradients, body, params)
+        start = params, jnp.zeros(options.num_chains)
+        return jax.lax.fori_loop(0, num_gradients, body, start)
 
     return loop
 
