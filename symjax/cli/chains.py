@@ -63,7 +63,10 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         kept.check_config(kept.config | config)
         path = kept.path
         if kept.committed.finished:
-            console.print(f"{path} is finished: {kept.committed.num_draws} draws.")
+            draws = kept.committed.num_draws
+            console.print(
+                f"{path} is finished: {draws} draws.", highlight=False, soft_wrap=True
+            )
             return path
     start = time.monotonic()
     try:
@@ -76,7 +79,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     _add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
-    console.print(f"Finished: {path}", highlight=False)
+    console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path
 
 

@@ -40,9 +40,8 @@ def commands(seed: int) -> dict[str, Sample | Fit]:
 def demo(command: Demo, console: Console) -> None:
     """Run, or continue, the demo's runs; compare them; write the report."""
     console.print(
-        "A reference posterior for a network of 2,410 weights on the digits: four HMC "
-        "chains,\nthen a deep ensemble and SGHMC to compare with it. This takes about "
-        "two minutes.",
+        "A reference posterior of a network of 2,410 weights on the digits: four HMC\n"
+        "chains, then a deep ensemble and SGHMC to compare with it. Some two minutes.",
         highlight=False,
     )
     paths = []

@@ -113,7 +113,7 @@ def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
         {"config": run.config, "environment": run.environment, "created": run.created},
         title=f"Reference posterior: {dataset.name}",
     )
-    console.print(f"Report: {page}", highlight=False)
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
 def list_runs(command: List, console: Console) -> None:
@@ -155,7 +155,7 @@ def export(command: Export, console: Console) -> None:
         raise ValueError(
             f"`file` must end in .npz or .nc (ArviZ), got {command.file.name!r}."
         )
-    console.print(f"Wrote {command.file}", highlight=False)
+    console.print(f"Wrote {command.file}", highlight=False, soft_wrap=True)
 
 
 def _posterior(run: Run) -> Posterior:
