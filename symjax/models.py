@@ -91,7 +91,7 @@ class FilterResponseNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "example height width channel"]
+        self, x: Num[Array, "example height width channel"]
     ) -> Float[Array, "example height width channel"]:
         """Return the normalised, thresholded activations."""
         shape = x.shape[-1:]
@@ -117,7 +117,7 @@ class ConvFRN(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "example height width channel"]
+        self, x: Num[Array, "example height width channel"]
     ) -> Float[Array, "example height_out width_out features"]:
         """Return the normalised feature maps."""
         x = nn.Conv(
