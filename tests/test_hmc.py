@@ -10,7 +10,7 @@ from blackjax.diagnostics import effective_sample_size
 from blackjax.mcmc import integrators, trajectory
 from scipy.special import digamma, polygamma
 
-from symjax import densities, mesh, posterior, run
+from symjax import densities, energies, mesh, posterior, run
 from symjax.samplers import hmc
 from symjax.types import Data
 
@@ -232,14 +232,14 @@ def test_energy_error_at_ten_million_parameters_is_below_a_thousandth():
         def difference(self, params, proposal, data):
             return prior.difference(params, proposal)
 
-    metric = hmc._metric(1.0)
+    metric = energies.diagonal_metric(1.0)
     keys = jax.random.split(jax.random.key(0))
     position, momentum = jax.random.normal(keys[0], (2, 10_000_000))
     start = integrators.new_integrator_state(prior, position, momentum)
     verlet = integrators.velocity_verlet(prior, metric.kinetic_energy)
     end = jax.jit(trajectory.static_integration(verlet))(start, 0.05, 20)
     change = jax.jit(
-        lambda start, end: hmc._energy_change(Density(), 1.0, None, start, end)
+        lambda start, end: energies.change(Density(), 1.0, None, start, end)
     )(start, end)
     exact = _energy(end) - _energy(start)
     assert abs(exact) > 0.1

@@ -22,13 +22,12 @@ from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
 )
-from blackjax.mcmc import hmc, metrics
+from blackjax.mcmc import hmc
 from blackjax.mcmc.proposal import static_binomial_sampling
 from blackjax.mcmc.trajectory import static_integration
-from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Bool, Float, Int
 
-from symjax import checks
+from symjax import checks, energies
 from symjax.types import Algorithm, Key, LogDensity, Params
 
 
@@ -183,7 +182,7 @@ def build(
             divergence_threshold=divergence_threshold,
             build_proposal=partial(
                 _build_proposal,
-                partial(_energy_change, log_density, inverse_mass_matrix, data),
+                partial(energies.change, log_density, inverse_mass_matrix, data),
                 accept_all,
             ),
         )
@@ -193,7 +192,7 @@ def build(
             (state.position, state.log_density, state.gradient),
             lambda params: log_density(params, data),
             state.step_size,
-            _metric(inverse_mass_matrix),
+            energies.diagonal_metric(inverse_mass_matrix),
             num_leapfrogs,
         )
         iteration = state.iteration + 1
@@ -265,68 +264,6 @@ def _build_proposal(
         return new, _Outcome(acceptance, is_accepted, is_divergent, change), None
 
     return generate
-
-
-def _energy_change(
-    log_density: LogDensity,
-    inverse_mass_matrix: float | Params,
-    data: Any,
-    start: Any,
-    end: Any,
-) -> Float[Array, ""]:
-    """H(end) - H(start) in nats; never a difference of two large sums."""
-    kinetic = jax.tree.map(
-        lambda p, q, m: jnp.sum(m * (q - p) * (q + p)) / 2,
-        start.momentum,
-        end.momentum,
-        _broadcast(inverse_mass_matrix, start.momentum),
-    )
-    difference = getattr(log_density, "difference", None)
-    if difference is None:
-        with jax.default_matmul_precision("highest"):
-            gain = log_density(end.position, data) - log_density(start.position, data)
-    else:
-        gain = difference(start.position, end.position, data)
-    return _total(kinetic) - gain
-
-
-def _metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
-    """A diagonal metric on the pytree itself; blackjax's own ravels it."""
-
-    def sample_momentum(key: Key, position: Params) -> Params:
-        # One draw for all leaves: a draw a leaf takes XLA ten times as long to compile.
-        noise = generate_gaussian_noise(key, position)
-        return jax.tree.map(
-            lambda n, m: n / jnp.sqrt(m), noise, _broadcast(inverse_mass_matrix, noise)
-        )
-
-    def kinetic_energy(momentum: Params, position: Params = None) -> Float[Array, ""]:
-        del position
-        return _total(
-            jax.tree.map(
-                lambda p, m: jnp.sum(m * p * p) / 2,
-                momentum,
-                _broadcast(inverse_mass_matrix, momentum),
-            )
-        )
-
-    def unused(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("HMC neither checks turning nor scales.")
-
-    return metrics.Metric(sample_momentum, kinetic_energy, unused, unused)
-
-
-def _broadcast(inverse_mass_matrix: float | Params, params: Params) -> Params:
-    """One number, or one number or array a leaf, as a pytree like `params`."""
-    if jax.tree_util.all_leaves([inverse_mass_matrix]) and (
-        jnp.ndim(inverse_mass_matrix) == 0
-    ):
-        return jax.tree.map(lambda _: inverse_mass_matrix, params)
-    return inverse_mass_matrix
-
-
-def _total(tree: Params) -> Float[Array, ""]:
-    return jnp.sum(jnp.stack(jax.tree.leaves(tree)))
 
 
 def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
