@@ -1,0 +1,109 @@
+"""`load`: from a name to train and test examples."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from symjax.data import arrays as raw
+from symjax.data.sources import (
+    EMBEDDED,
+    Arrays,
+    did_you_mean,
+    read_embedded,
+    read_npz,
+    read_tfds,
+)
+from symjax.types import Data
+
+
+class Dataset(NamedTuple):
+    """Train and test examples, as NumPy arrays.
+
+    Attributes:
+        name: What `load` was given.
+        train: Training examples, float32 inputs; images keep their shape.
+        test: Test examples, normalised as the training examples are.
+        task: "classification" with int32 labels `(example,)`, or "regression" with
+            float32 targets `(example, output)`.
+        num_outputs: Number of classes, or of targets.
+        fingerprint: SHA-256 (hex) of the arrays before they were normalised, so that it
+            is the same on every machine.
+        target_mean: For a regression `(output,)`, what was subtracted from the targets.
+        target_std: For a regression `(output,)`, what they were then divided by:
+            original = normalised * target_std + target_mean.
+    """
+
+    name: str
+    train: Data
+    test: Data
+    task: str
+    num_outputs: int
+    fingerprint: str
+    target_mean: np.ndarray | None = None
+    target_std: np.ndarray | None = None
+
+
+def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
+    """Load a data set; inputs and real targets are normalised by the training set.
+
+    | name | data |
+    |---|---|
+    | digits, breast_cancer, wine | scikit-learn's classifications; digits: 8 x 8 |
+    | diabetes | scikit-learn's regression |
+    | path/to/file.npz | x_train, y_train, x_test, y_test; integer y: classes |
+    | tfds:NAME | TensorFlow Datasets' splits train and test, without TensorFlow |
+
+    Inputs are normalised by column, those of images by channel. A tfds data set must
+    have been prepared as array_record, in the folder that the environment variable
+    TFDS_DATA_DIR names; nothing is downloaded.
+
+    Args:
+        name: As in the table.
+        seed: Of the split of scikit-learn's sets, which keeps the shares of the
+            classes; the others come with their split.
+        test_fraction: Share of the examples in the test set, of scikit-learn's sets.
+
+    Raises:
+        ValueError: if the name or the test fraction is wrong, or the data unusable.
+
+    Example:
+        >>> load("digits").train.x.shape
+        (1437, 8, 8, 1)
+    """
+    if not 0 < test_fraction < 1:
+        raise ValueError(
+            f"`test_fraction` must be between 0 and 1, got {test_fraction}."
+        )
+    if name in EMBEDDED:
+        return _dataset(name, read_embedded(name, seed, test_fraction))
+    if name.endswith(".npz"):
+        return _dataset(name, read_npz(name))
+    if name.startswith("tfds:"):
+        return _dataset(name, read_tfds(name.removeprefix("tfds:")))
+    raise ValueError(
+        f"`name` must be one of {', '.join(EMBEDDED)}, a path/to/file.npz or "
+        f"tfds:NAME, got {name!r}.{did_you_mean(name, EMBEDDED)}"
+    )
+
+
+def _dataset(name: str, arrays: Arrays) -> Dataset:
+    raw.check(name, arrays)
+    x_train, x_test, _, _ = raw.normalise(arrays.x_train, arrays.x_test)
+    is_classification = arrays.y_train.dtype.kind in "iub"
+    if is_classification:
+        y_train, y_test = raw.labels(name, arrays)
+        mean = std = None
+    else:
+        y_train, y_test, mean, std = raw.normalise(arrays.y_train, arrays.y_test)
+        if not np.all(std):
+            raise ValueError(f"{name}: `y_train` must vary in every column.")
+    return Dataset(
+        name,
+        Data(x_train, y_train, np.ones(len(x_train), bool)),
+        Data(x_test, y_test, np.ones(len(x_test), bool)),
+        "classification" if is_classification else "regression",
+        int(y_train.max()) + 1 if is_classification else y_train.shape[1],
+        raw.fingerprint(arrays),
+        mean,
+        std,
+    )
