@@ -1,6 +1,7 @@
 """Data sets from scikit-learn, .npz files and TensorFlow Datasets."""
 
 import io
+import json
 import sys
 
 import numpy as np
@@ -102,12 +103,14 @@ def test_an_npz_of_images_is_normalised_by_channel(tmp_path):
     path, _ = saved(tmp_path, x_train=x_train[..., 0], x_test=x_test[:5, ..., 0])
     grey = data.load(path)
     np.testing.assert_allclose(grey.test.x, dataset.test.x[..., 0], atol=1e-6)
-    assert grey.fingerprint != dataset.fingerprint
+    # The same bytes in another shape are another data set.
+    path, _ = saved(tmp_path, x_train=x_train[..., :1], x_test=x_test[:5, ..., :1])
+    assert grey.fingerprint != data.load(path).fingerprint
 
 
 def test_an_npz_of_floats_is_a_regression(tmp_path):
     """Two targets of their own units; a constant column is 0, in the test set too."""
-    targets = np.random.default_rng(1).normal(size=(17, 2)) * [1e-3, 1e3] + [5, 1e6]
+    targets = np.random.default_rng(1).normal(size=(17, 2)) * [1e-3, 1] + [5, 1e7]
     path, arrays = saved(tmp_path, y_train=targets[:12], y_test=targets[12:])
     arrays["x_train"][:, 1] = 0.1
     np.savez(path, **arrays)
@@ -115,10 +118,10 @@ def test_an_npz_of_floats_is_a_regression(tmp_path):
     assert (dataset.task, dataset.num_outputs) == ("regression", 2)
     assert np.all(dataset.train.x[:, 1] == 0)
     assert np.all(dataset.test.x[:, 1] == 0)
-    np.testing.assert_allclose(dataset.train.y.std(axis=0), [1, 1], rtol=1e-5)
-    np.testing.assert_allclose(
-        dataset.test.y * dataset.target_std + dataset.target_mean, targets[12:]
-    )
+    mean, std = targets[:12].mean(axis=0), targets[:12].std(axis=0)
+    np.testing.assert_allclose(dataset.test.y, (targets[12:] - mean) / std, rtol=1e-4)
+    np.testing.assert_allclose(dataset.target_mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(dataset.target_std, std, rtol=1e-9)
 
 
 NAN = np.full((5, 3), np.nan)
@@ -186,6 +189,7 @@ def test_a_wrong_name_says_what_to_type(tmp_path, monkeypatch):
 def test_a_tfds_set_is_read_without_tensorflow(tmp_path, monkeypatch):
     images = np.random.default_rng(0).integers(0, 256, (26, 4, 4)).astype(np.uint8)
     labels = np.arange(26) % 3
+    supervised_keys = ("image", "label")
 
     class SmallSquares(tfds.core.GeneratorBasedBuilder):
         """Images of 4 x 4 pixels."""
@@ -201,7 +205,7 @@ def test_a_tfds_set_is_read_without_tensorflow(tmp_path, monkeypatch):
                         "label": tfds.features.ClassLabel(num_classes=3),
                     }
                 ),
-                supervised_keys=("image", "label"),
+                supervised_keys=supervised_keys,
             )
 
         def _split_generators(self, dl_manager):
@@ -237,6 +241,19 @@ def test_a_tfds_set_is_read_without_tensorflow(tmp_path, monkeypatch):
         assert sorted(found) == list(rows)
         np.testing.assert_allclose(part.x[..., 0], expected[found], atol=1e-5)
         np.testing.assert_array_equal(part.y, labels[found])
+
+    # `tfds build` writes another format if it isn't told.
+    info = tmp_path / "small_squares" / "1.0.0" / "dataset_info.json"
+    text = info.read_text()
+    info.write_text(text.replace("array_record", "tfrecord"))
+    with pytest.raises(ValueError, match="not stored by record. Prepare it with `tfds"):
+        data.load("tfds:small_squares")
+    supervised_keys = None
+    fields = json.loads(text)
+    del fields["supervisedKeys"]
+    info.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="one input and one target .*, got None. Save"):
+        data.load("tfds:small_squares")
 
 
 def test_mnist_is_read_whole(data_folder):
