@@ -21,9 +21,11 @@ class Problem:
     activation: str | None = None
     """relu, tanh, silu or gelu. Default: the model's own, which is smooth."""
     prior: str = "normal"
-    """Of every weight: normal, laplace, student_t or logistic."""
+    """Of every weight: normal, laplace, student_t, logistic, or mixture (of a wide and
+    a ten times narrower normal)."""
     prior_scale: float = 1.0
-    """Scale of the prior; of a normal one, its standard deviation."""
+    """Scale of the prior; of a normal one, its standard deviation; of a mixture, that
+    of the wide part."""
     noise: str = "learned"
     """Of a regression: learned, heteroscedastic, or a number: the noise's standard
     deviation in units of the normalised targets."""

@@ -96,7 +96,9 @@ def _assemble(
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
 
-    prior = densities.prior(problem.prior, scale=problem.prior_scale)
+    scale = problem.prior_scale
+    scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
+    prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
     log_posterior = posterior.build(
         apply,
         prior,
