@@ -1,6 +1,6 @@
 """`load`: from a name to train and test examples."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Dataset(NamedTuple):
     name: str
     train: Data
     test: Data
-    task: str
+    task: Literal["classification", "regression"]
     num_outputs: int
     fingerprint: str
     target_mean: np.ndarray | None = None
