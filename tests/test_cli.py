@@ -189,6 +189,30 @@ def test_wrong_options_and_types_are_named(capsys):
     assert "three" in capsys.readouterr().err
 
 
+def test_a_run_killed_before_its_first_save_begins_again_alike(
+    runs, tmp_path, monkeypatch, capsys
+):
+    """From the optimised starts, not from the model's initialisation."""
+
+    def die(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Run, "commit", die)
+        symjax(
+            "sample", "--data", "wine", "--widths", "4", "--num-chains", 2,
+            "--num-draws", 30, "--map-steps", 50, "--hmc.trajectory-length", 0.2,
+            "--hmc.num-warmup", 10, "--out", tmp_path / "run", code=1,
+        )  # fmt: skip
+    assert not store.open(tmp_path / "run").committed.has_state
+    symjax("sample", "--resume", tmp_path / "run")
+    path = "params/Dense_0/kernel"
+    np.testing.assert_array_equal(
+        store.open(tmp_path / "run").read_leaf(path),
+        store.open(runs / "hmc").read_leaf(path),
+    )
+
+
 def test_resume_takes_no_other_options(runs, capsys):
     symjax("sample", "--resume", runs / "hmc", "--num-draws", 50, code=2)
     assert "`--resume` takes all options from the run" in capsys.readouterr().err

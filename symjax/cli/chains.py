@@ -202,7 +202,8 @@ def _run(
             num_steps=command.ensemble.num_steps,
             store=kept,
         )
-    if command.start == "map" and isinstance(kept, run.NewRun):
+    begins = isinstance(kept, run.NewRun) or not kept.committed.has_state
+    if command.start == "map" and begins:
         params = find_map(map_key, built, params, command.map_steps)
     return run.sample(
         run_key,
