@@ -34,6 +34,7 @@ class LogPosterior:
         likelihood: `(outputs, y) -> nats (example,)`.
         temperature: T in posterior^(1/T).
         micro_batch: Examples a pass holds in memory; None for all of a device's.
+        force_precision: Matrix precision of value and gradient; None for JAX's own.
     """
 
     apply: Callable[[Params, Any], Any]
@@ -41,6 +42,7 @@ class LogPosterior:
     likelihood: Callable[[Any, Any], Any]
     temperature: float
     micro_batch: int | None
+    force_precision: str | None
 
     def __call__(self, params: Params, data: Data) -> Float[Array, ""]:
         """The log posterior up to a constant, in nats; differentiable in `params`."""
@@ -96,7 +98,9 @@ class LogPosterior:
 
         def forward(params: Params) -> tuple[Float[Array, ""], Params]:
             value_and_gradient = jax.value_and_grad(self._log_likelihood)
-            likelihood = self._sum(value_and_gradient, params, data)
+            precision = self.force_precision or jax.config.jax_default_matmul_precision
+            with jax.default_matmul_precision(precision):
+                likelihood = self._sum(value_and_gradient, params, data)
             return jax.tree.map(
                 lambda a, b: (weight * a + b) / self.temperature,
                 sum_over_data(likelihood),
@@ -147,6 +151,7 @@ def build(
     *,
     temperature: float = 1.0,
     micro_batch: int | None = None,
+    force_precision: str | None = None,
 ) -> LogPosterior:
     """The log posterior of a network's parameters.
 
@@ -158,13 +163,19 @@ def build(
         micro_batch: Examples a gradient holds in memory at once, on each device; None
             for all. `choose_micro_batch` picks it by the device's memory. The value
             and the gradient do not depend on it, up to the order of summation.
+        force_precision: Matrix precision of the gradient, such as `highest`; None for
+            what `jax_default_matmul_precision` says, which on a GPU is TF32. Leapfrogs
+            with a rougher force are still reversible, and `difference`, which decides
+            what is accepted, always takes full float32.
 
     Returns:
         `log_posterior(params, data)`, with `difference` and `minibatch`.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)
-    return LogPosterior(apply, prior, likelihood, float(temperature), micro_batch)
+    return LogPosterior(
+        apply, prior, likelihood, float(temperature), micro_batch, force_precision
+    )
 
 
 def choose_micro_batch(

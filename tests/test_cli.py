@@ -86,6 +86,32 @@ def test_a_report_compares_the_runs_and_writes_page_and_summary(runs, tmp_path):
     assert page.count("data:image/") >= 6
 
 
+def test_options_reach_the_chains(runs, tmp_path):
+    """Temperature, prior and seed change the draws; thinning the iterations."""
+
+    def first(*options):
+        path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        symjax(
+            "sample", "--data", "wine", "--widths", "4", "--num-chains", 2,
+            "--num-draws", 2, "--hmc.num-steps", 3, "--hmc.num-warmup", 0,
+            *(options if "--start" in options else ("--start", "init", *options)),
+            "--out", path,
+        )  # fmt: skip
+        return store.open(path).info()["log_density"]
+
+    plain = first()
+    np.testing.assert_array_equal(plain, first("--seed", 0))
+    assert np.all(plain != first("--seed", 1))
+    cold = first("--temperature", 0.5, "--hmc.step-size", 1e-9)
+    warm = first("--temperature", 1.0, "--hmc.step-size", 1e-9)
+    np.testing.assert_allclose(cold, 2 * warm, rtol=1e-5)
+    wide = first("--prior-scale", 10, "--hmc.step-size", 1e-9)
+    assert np.all(wide < warm - 71 * np.log(10) + 71)
+    assert store.open(runs / "sghmc").num_iterations == 50 + 20 * 5
+    mode = first("--start", "map", "--map-steps", 300, "--hmc.step-size", 1e-9)
+    assert np.all(mode > warm + 10)
+
+
 def test_evaluate_writes_the_summary_beside_the_reference(runs, capsys):
     symjax("evaluate", runs / "hmc", runs / "ensemble")
     assert (runs / "hmc" / "summary.json").exists()
@@ -109,6 +135,9 @@ def test_export_for_other_tools(runs, tmp_path):
             store.open(runs / "hmc").read_leaf("params/Dense_0/bias"),
         )
     symjax("export", runs / "hmc", tmp_path / "draws.csv", code=2)
+    symjax("export", runs / "hmc", tmp_path / "nowhere" / "draws.npz", code=2)
+    (tmp_path / "file").touch()
+    symjax("evaluate", runs / "hmc", "--out", tmp_path / "file" / "x", code=1)
 
 
 def test_resuming_a_finished_run_changes_nothing(runs, capsys):
@@ -168,6 +197,12 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--num-chains", "0"], "`num_chains` must be at least 1"),
         (["fit", "--num-members", "0"], "`num_members` must be at least 1"),
         (["fit", "--ensemble.batch-size", "0"], "`batch_size` must be at least 1"),
+        (["fit", "--ensemble.num-steps", "0"], "`num_steps` must be at least 1"),
+        (["fit", "--ensemble.learning-rate", "-1"], "`learning_rate` must be a"),
+        (
+            ["sample", "--hmc.num-steps", "3", "--hmc.trajectory-length", "1.0"],
+            "Give one of `--hmc.num-steps`",
+        ),
         (["sample", "--resume", "nowhere"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["list", "nowhere"], "`folder` must be a folder"),

@@ -15,8 +15,8 @@ KEY = jax.random.key(7)
 NUM_CHAINS = 4
 
 
-def execute(case, *, devices=None, kept=None, log_posterior=None, build=None):
-    algorithm = (build or case.build)(log_posterior or cases.log_posterior())
+def execute(case, *, devices=None, kept=None, build=None):
+    algorithm = (build or case.build)(cases.log_posterior(temperature=0.5))
     common = {
         "mesh": mesh.make_mesh(NUM_CHAINS, devices),
         "store": kept,

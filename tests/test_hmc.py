@@ -172,6 +172,29 @@ def test_warmup_reaches_the_target_acceptance_and_then_stands_still():
     assert abs(info.acceptance_rate[:, 300:].mean() - 0.7) < 0.12
     length = info.step_size * info.num_steps
     assert np.all((length >= 1.0 - 1e-5) & (length <= 1.0 + info.step_size))
+    # The step kept is the average of those tried out, not the last of them.
+    tried = info.step_size[:, 200:300]
+    assert np.all(np.ptp(tried, axis=1) > 0)
+    kept = info.step_size[:, 300]
+    assert np.all(np.abs(np.log(kept / np.exp(np.log(tried).mean(1)))) < 0.1)
+
+
+def test_a_trajectory_keeps_its_length_when_the_first_step_was_far_too_large():
+    def narrow(params, data):
+        return -jnp.sum((params / 0.01) ** 2) / 2
+
+    info = sample(
+        narrow,
+        jnp.zeros((2, 20)),
+        num_draws=20,
+        step_size=0.5,
+        trajectory_length=0.6,
+        num_warmup=150,
+    ).info
+    assert np.all(info.num_steps[:, :150] <= hmc.MAX_GROWTH * 2)
+    assert np.all(info.num_steps[:, 150:] > hmc.MAX_GROWTH * 2)
+    length = info.step_size * info.num_steps
+    assert np.all(length[:, 150:] >= 0.6 - 1e-5)
 
 
 def test_warmup_frees_a_chain_that_starts_where_the_step_is_far_too_large():
@@ -184,7 +207,7 @@ def test_warmup_frees_a_chain_that_starts_where_the_step_is_far_too_large():
     options = {"step_size": 0.05, "num_steps": 8, "num_draws": 1000}
     stuck = sample(narrow, start, **options)
     assert not stuck.info.is_accepted[1].any()
-    assert len(stuck.messages) == 2
+    assert sum("is stuck" in message for message in stuck.messages) == 2
     assert "Chain 1 is stuck: it accepted 0 of 1000 proposals" in stuck.messages[1]
     assert "its log density is -90,000,000" in stuck.messages[1]
 
@@ -261,6 +284,19 @@ def test_a_divergence_is_refused_and_reported():
     assert 0.05 < divergent.mean() < 0.9
     assert not result.info.is_accepted[divergent].any()
     assert result.draws.max() < 1
+    assert len(result.messages) == 4
+    counts = divergent[:, 100:].sum(axis=1)
+    assert f"Chain 3: {counts[3]} of 500 proposals diverged" in result.messages[3]
+    burn_in = sample(
+        cliff,
+        jnp.zeros((4, 1)),
+        num_draws=1,
+        step_size=0.5,
+        num_steps=5,
+        num_unadjusted=100,
+    ).info
+    assert burn_in.is_divergent.any()
+    assert not burn_in.is_accepted[burn_in.is_divergent].any()
 
 
 @pytest.mark.parametrize(

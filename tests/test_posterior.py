@@ -82,6 +82,26 @@ def test_difference_keeps_what_two_large_sums_lose():
     assert abs(float(naive) - truth) > 0.05
 
 
+def test_the_accept_step_is_in_full_precision_whatever_the_force_is():
+    """Read off the traced programs: a GPU would multiply in TF32 otherwise."""
+    data = cases.data()
+
+    def trace(function, *arguments):
+        return str(jax.make_jaxpr(function)(*arguments))
+
+    plain, exact = (
+        cases.log_posterior(force_precision=precision)
+        for precision in (None, "highest")
+    )
+    for log_posterior in (plain, exact):
+        text = trace(log_posterior.difference, PARAMS, PARAMS, data)
+        assert text.count("dot_general[") == text.count("Precision.HIGHEST") // 2 > 0
+    assert "HIGHEST" not in trace(jax.grad(plain), PARAMS, data)
+    assert "HIGHEST" in trace(jax.grad(exact), PARAMS, data)
+    with jax.default_matmul_precision("highest"):
+        assert "HIGHEST" in trace(jax.grad(plain), PARAMS, data)
+
+
 def test_the_minibatch_estimate_is_unbiased():
     data = cases.data(21)
     data.mask[19:] = False

@@ -3,6 +3,7 @@
 Exit codes: 0, 2 for what was typed, 1 for everything else.
 """
 
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -36,10 +37,16 @@ def main() -> None:
             "methods compare with them. `symjax demo` shows all of it in two minutes."
         ),
     )
+    # A run that samples takes the signal itself, saves, and says how to continue.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _dispatch(command, Console())
     except KeyboardInterrupt:
-        _fail("Interrupted.", 1)
+        _fail(
+            "Interrupted. What run directories hold is safe; what had not begun to be "
+            "saved is to be started again.",
+            1,
+        )
     except Exception as error:
         if not _is_explained(error):
             raise

@@ -58,6 +58,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     config = describe(command, built)
     if kept is None:
         path = command.out or _free_path(command)
+        store.claim(path)
         kept = run.NewRun(path, config)
     else:
         kept.check_config(kept.config | config)
@@ -106,9 +107,18 @@ def build_algorithm(
 
 
 def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
-    """The arguments of `hmc.build`, the trajectory's length worked out."""
+    """The arguments of `hmc.build`, the trajectory's length worked out.
+
+    Raises:
+        ValueError: if both a length and a number of steps were asked for.
+    """
     resolved = asdict(options)
     if options.num_steps is not None:
+        if options.trajectory_length != Hmc.trajectory_length:
+            raise ValueError(
+                "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
+                f"{options.num_steps} and {options.trajectory_length}."
+            )
         resolved["trajectory_length"] = None
     elif options.trajectory_length == "rule":
         resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
@@ -126,6 +136,8 @@ def _gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
 
 def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
     """A deep ensemble by Adam, its learning rate falling along a cosine."""
+    checks.at_least(1, num_steps=options.num_steps)
+    checks.positive(learning_rate=options.learning_rate)
     schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
     return ensemble.build(
         built.log_posterior,

@@ -60,7 +60,7 @@ def _execute(planned: Sample | Fit, path: Path, console: Console) -> Path:
     Raises:
         ValueError: if the folder holds a run of other options.
     """
-    if (path / "commit.json").exists():
+    if (path / "config.json").exists():
         recorded = chains.rebuild_command(store.open(path))
         if recorded != planned:
             raise ValueError(

@@ -1,7 +1,8 @@
 """From the options of a command to a posterior over the parameters of a network."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +53,8 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
     Raises:
         ValueError: if the options do not fit each other.
     """
-    dataset = datasets.load(problem.data)
+    with named("--data"):
+        dataset = datasets.load(problem.data)
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
@@ -70,7 +72,9 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
             "`--noise` must be learned, heteroscedastic or a number, got "
             f"{problem.noise!r}."
         ) from None
-    return _assemble(problem, dataset, densities.gaussian(scale), 1, num_chains)
+    with named("--noise"):
+        likelihood = densities.gaussian(scale)
+    return _assemble(problem, dataset, likelihood, 1, num_chains)
 
 
 def _assemble(
@@ -85,7 +89,8 @@ def _assemble(
         for name in ("widths", "activation")
         if (value := getattr(problem, name)) is not None
     }
-    model = models.build(problem.model, width * dataset.num_outputs, **options)
+    with named("--model"):
+        model = models.build(problem.model, width * dataset.num_outputs, **options)
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
 
@@ -98,7 +103,8 @@ def _assemble(
 
     scale = problem.prior_scale
     scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
-    prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
+    with named("--prior"):
+        prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
     log_posterior = posterior.build(
         apply,
         prior,
@@ -133,6 +139,19 @@ def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
         return densities.mean_and_scale
     scale = float(problem.noise)
     return lambda outputs: (outputs, np.full_like(outputs, scale))
+
+
+@contextmanager
+def named(option: str) -> Iterator[None]:
+    """Say which option, or which run, a value that was refused came from.
+
+    Raises:
+        ValueError: what the block raised, with `option` in front.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
 
 
 def as_method(

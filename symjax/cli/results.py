@@ -89,7 +89,8 @@ def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
     console.print(report.table(comparison))
     for sentence in report.verdict(comparison):
         console.print(f"  • {sentence}", highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
+    with store.explained("make the folder", out, "Choose another `--out`."):
+        out.mkdir(parents=True, exist_ok=True)
     store.write_json(out / "summary.json", report.summary(comparison))
 
 
@@ -144,9 +145,14 @@ def export(command: Export, console: Console) -> None:
     """Write a run's draws to a file of another format.
 
     Raises:
-        ValueError: if the file's ending is of no known format.
+        ValueError: if the file's ending is of no known format, or its folder is not
+            there.
     """
     run = store.open(command.run)
+    if not command.file.absolute().parent.is_dir():
+        raise ValueError(
+            f"`file` must lie in a folder that exists, got {command.file}. Make it."
+        )
     if command.file.suffix == ".npz":
         store.export_npz(run, command.file)
     elif command.file.suffix == ".nc":
@@ -163,7 +169,8 @@ def _posterior(run: Run) -> Posterior:
         raise ValueError(
             f"{run.path} has no draws yet. Continue it with --resume {run.path}."
         )
-    built = posteriors.build(chains.rebuild_command(run).problem)
+    with posteriors.named(f"{run.path}"):
+        built = posteriors.build(chains.rebuild_command(run).problem)
     if built.dataset.fingerprint != run.config["data_fingerprint"]:
         raise ValueError(
             f"{run.path} was made with other data than {built.dataset.name} holds now: "

@@ -6,5 +6,12 @@ from the chain and the iteration alone, so that neither the length of a chunk, n
 interruption, nor the number of devices changes what is drawn.
 """
 
-from symjax.run.api import NewRun, Result, describe_stuck_chains, fit, sample
+from symjax.run.api import (
+    NewRun,
+    Result,
+    describe_divergences,
+    describe_stuck_chains,
+    fit,
+    sample,
+)
 from symjax.run.loop import NonFiniteError, Stopped

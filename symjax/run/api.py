@@ -88,7 +88,8 @@ def sample(
     if not kept.committed.finished:
         kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
     result = _result(kept, programs)
-    messages = describe_stuck_chains(result.info, plan.num_discarded)
+    trouble = (describe_stuck_chains, describe_divergences)
+    messages = [m for say in trouble for m in say(result.info, plan.num_discarded)]
     return result._replace(messages=tuple(messages))
 
 
@@ -151,7 +152,7 @@ def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
     if not hasattr(info, "is_accepted"):
         return []
     accepted = info.is_accepted[:, num_discarded:]
-    if accepted.shape[1] < 20:
+    if accepted.shape[1] < 5:
         return []
     share = accepted.mean(axis=1)
     level = np.median(info.log_density[:, num_discarded:], axis=1)
@@ -166,6 +167,28 @@ def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
             "the step size smaller, or give it a warm-up."
         )
     return messages
+
+
+def describe_divergences(info: Any, num_discarded: int) -> list[str]:
+    """Say in which chains proposals diverged, with their numbers.
+
+    Args:
+        info: Info with `is_divergent`, fields `(chain, iteration)`; of other samplers
+            nothing is said.
+        num_discarded: First iterations, which do not count.
+
+    Returns:
+        One sentence for each chain with a divergence.
+    """
+    if not hasattr(info, "is_divergent"):
+        return []
+    divergent = info.is_divergent[:, num_discarded:]
+    return [
+        f"Chain {chain}: {count} of {divergent.shape[1]} proposals diverged after "
+        "warm-up. Make the step size smaller, or look where the density has an edge."
+        for chain, count in enumerate(divergent.sum(axis=1))
+        if count
+    ]
 
 
 def _open(

@@ -87,11 +87,12 @@ def _keep(
 ) -> Any:
     """Hand a chunk's draws and Info over; return the Info."""
     done = slots * per_slot
-    info = jax.tree.map(lambda leaf: np.asarray(leaf[:, :done]), info)
+    # Sliced on the host: on the device each new length would be compiled.
+    info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :done], info)
     num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
-    draws = jax.tree.map(lambda leaf: np.asarray(leaf[:, :num_draws]), draws)
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :num_draws], draws)
     # What follows a chain's first non-finite draw is never committed.
-    _check_finite(np.asarray(is_finite[:, :slots]), iteration, per_slot)
+    _check_finite(np.asarray(is_finite)[:, :slots], iteration, per_slot)
     kept.append(draws if num_draws else None, plan.num_kept(iteration), info, iteration)
     return info
 

@@ -32,7 +32,8 @@ from symjax.types import Algorithm, Key, LogDensity, Params
 
 
 MAX_GROWTH = 8
-"""Adapted trajectories take at most this many times the leapfrogs first asked for."""
+"""While the step size adapts, trajectories take at most this many times the leapfrogs
+first asked for: a step that is tried out far too small shall not cost hours."""
 
 
 ADAPTATION_GAMMA = 0.5
@@ -170,11 +171,12 @@ def build(
             params, value, gradient, jnp.array(0), jnp.array(step_size), adaptation
         )
 
-    def adapted_num_steps(step_size: Float[Array, ""]) -> Int[Array, ""] | int:
+    def adapted_num_steps(state: State) -> Int[Array, ""] | int:
         if trajectory_length is None or num_warmup == 0:
             return first_num_steps
-        count = jnp.ceil(trajectory_length / step_size - 1e-6).astype(int)
-        return jnp.clip(count, 1, MAX_GROWTH * first_num_steps)
+        count = jnp.ceil(trajectory_length / state.step_size - 1e-6).astype(int)
+        limited = jnp.minimum(count, MAX_GROWTH * first_num_steps)
+        return jnp.where(state.iteration < num_warmup, limited, count)
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         accept_all = state.iteration < num_unadjusted
@@ -186,7 +188,7 @@ def build(
                 accept_all,
             ),
         )
-        num_leapfrogs = adapted_num_steps(state.step_size)
+        num_leapfrogs = adapted_num_steps(state)
         (position, value, gradient), outcome = kernel(
             key,
             (state.position, state.log_density, state.gradient),

@@ -14,6 +14,6 @@ record, the state and the draws agree; what lies past the record is not read, an
 overwritten when the run goes on.
 """
 
-from symjax.store.directory import Commit, Run, create, open
+from symjax.store.directory import Commit, Run, claim, create, open
 from symjax.store.export import export_arviz, export_npz
-from symjax.store.files import StoreError, read_json, write_json
+from symjax.store.files import StoreError, explained, read_json, write_json

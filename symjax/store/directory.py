@@ -88,7 +88,7 @@ def create(
         "info": _describe("info", info),
     }
     run = _from_header(path, header)
-    _claim(path)
+    claim(path)
     write_json(path / _UNFINISHED_HEADER, header)
     write_json(path / "commit.json", Commit()._asdict())
     run.draw_arrays.create()
@@ -181,7 +181,7 @@ def _describe(name: str, tree: Any) -> dict[str, list[Any]]:
     }
 
 
-def _claim(path: Path) -> None:
+def claim(path: Path) -> None:
     """Make the folder; clear away what a creation killed half-way left in it.
 
     Raises:
