@@ -54,6 +54,20 @@ def test_agrees_with_arviz(num_chains, num_draws):
         np.testing.assert_allclose(of(ours, name), expected, rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["float64", "zeros of both signs"])
+def test_ranks_every_difference_and_no_other(kind):
+    x = chains(4, 50, 10)
+    if kind == "float64":
+        x = 1 + 1e-9 * x.astype(float)  # one number in float32
+    else:
+        signs = np.random.default_rng(1).choice(np.float32([-1, 1]), x.shape)
+        x = signs * np.maximum(x - np.median(x, axis=(0, 1)), 0)
+    ours = convergence.summarise(x)
+    for name in ("rhat", "ess_bulk", "ess_tail"):
+        expected = [float(ORACLES[name](x[:, :, i])) for i in range(x.shape[2])]
+        np.testing.assert_allclose(of(ours, name), expected, rtol=1e-4, err_msg=name)
+
+
 def test_equal_values_tie_within_a_quantity_only():
     x = chains(2, 20, 2)
     x -= x.min(axis=(0, 1))

@@ -9,11 +9,12 @@ References:
     equations below are of this paper.
 """
 
+import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int32, Integer, Shaped
 from scipy import fft, fftpack, special
 
 
@@ -60,10 +61,10 @@ def _statistics(
     halves = _halves(x)
     pooled = halves.reshape(len(x), -1)
     middle = pooled.shape[1] // 2
-    ordered = np.sort(pooled, axis=1)
+    scores, ordered = _normal_scores(pooled)
     median = (ordered[:, middle - 1] + ordered[:, middle]) / 2
-    scores = _normal_scores(pooled).reshape(halves.shape)
-    folded = _normal_scores(abs(pooled - median[:, None])).reshape(halves.shape)
+    folded, _ = _normal_scores(abs(pooled - median[:, None]))
+    scores, folded = scores.reshape(halves.shape), folded.reshape(halves.shape)
 
     # Free of unit and offset, so that no square underflows and no mean cancels.
     low, high = (ordered[:, i, None, None] for i in (0, -1))
@@ -107,32 +108,60 @@ def _quantile(
 
 def _normal_scores(
     x: Float[np.ndarray, "quantity n"],
-) -> Float[np.ndarray, "quantity n"]:
-    """Normal quantiles of the ranks along the last axis (eq. 14).
+) -> tuple[Float[np.ndarray, "quantity n"], Float[np.ndarray, "quantity n"]]:
+    """Normal quantiles of the ranks along the last axis (eq. 14), and the sorted draws.
 
-    Ties share their mean rank. `scipy.stats.rankdata` takes four times as long.
+    Ties share their mean rank.
     """
     num, size = x.shape
-    order = np.argsort(x, axis=1)
-    order += size * np.arange(num)[:, None]
-    order = order.ravel()
-    ordered = x.ravel()[order]
-
-    def score(rank: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        return special.ndtri((rank - 3 / 8) / (size + 1 / 4)).astype(np.float32)
-
-    ranked = np.tile(score(np.arange(1.0, size + 1)), num)
+    order, ordered = _sort(x)
+    table = _score_table(size)
+    ranked = np.tile(table[::2], num)
     # equal[i]: the i-th smallest has the value of the one before it in its row.
     equal = np.zeros(x.size + 1, bool)
     equal[1:-1] = ordered[1:] == ordered[:-1]
     equal[::size] = False
-    begin = np.flatnonzero(equal[1:] & ~equal[:-1])
-    end = np.flatnonzero(equal[:-1] & ~equal[1:])
-    mean_rank = (begin % size + end % size) / 2 + 1
-    ranked[equal[1:] | equal[:-1]] = np.repeat(score(mean_rank), end - begin + 1)
+    first = np.flatnonzero(equal[1:] > equal[:-1])
+    last = np.flatnonzero(equal[1:] < equal[:-1])
+    tied = table[(first + last) % (2 * size)]
+    # Places, as NumPy takes thrice as long to assign by a mask.
+    ranked[np.flatnonzero(equal[1:] | equal[:-1])] = np.repeat(tied, last - first + 1)
     scores = np.empty(x.size, np.float32)
     scores[order] = ranked
-    return scores.reshape(num, size)
+    return scores.reshape(num, size), ordered.reshape(num, size)
+
+
+@functools.cache
+def _score_table(size: int) -> Float[np.ndarray, " place"]:
+    """Normal scores by twice the place from 0: mean ranks of ties may end in 1/2."""
+    rank = np.arange(2 * size - 1) / 2 + 1
+    return special.ndtri((rank - 3 / 8) / (size + 1 / 4)).astype(np.float32)
+
+
+def _sort(
+    x: Float[np.ndarray, "quantity n"],
+) -> tuple[Integer[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Places in the flat `x` of its draws sorted in every row, and those draws.
+
+    NumPy sorts integers five times as fast as it argsorts. Hence one integer holds a
+    draw's float32 bits above its place.
+    """
+    num, size = x.shape
+    if x.dtype != np.float32:
+        order = (np.argsort(x, axis=1) + size * np.arange(num)[:, None]).ravel()
+        return order, x.ravel()[order]
+    # The low and the high half of every key, on machines where the low one is first.
+    keys = np.arange(x.size)
+    keys.view(np.int32)[1::2] = _in_order(x.ravel().view(np.int32))
+    keys.reshape(num, size).sort(axis=1)
+    ordered = _in_order(keys.view(np.int32)[1::2]).view(np.float32)
+    keys &= 0xFFFFFFFF
+    return keys, ordered
+
+
+def _in_order(bits: Int32[np.ndarray, " m"]) -> Int32[np.ndarray, " m"]:
+    """Integers ordered as the floats of these bits; its own inverse."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _rhat(x: Float[np.ndarray, "quantity chain n"]) -> Float[np.ndarray, " quantity"]:
@@ -165,7 +194,7 @@ def _effective_sample_size(
     np.subtract(x, means, out=padded[:, :, :n])
     spectrum = np.asarray(fft.rfft(padded, axis=2)).view(np.float32)
     power = np.einsum("qcf,qcf->qf", spectrum, spectrum)
-    power = power.reshape(num, -1, 2).sum(axis=2, dtype=float) / num_chains
+    power = np.add(power[:, ::2], power[:, 1::2], dtype=float) / num_chains
     autocovariance = np.asarray(fft.irfft(power, length, axis=1))[:, :n] / n
     within = autocovariance[:, :1] * (n / (n - 1))
     total = autocovariance[:, :1] + means.var(axis=1, ddof=1)
