@@ -1,6 +1,7 @@
 """`symjax evaluate`, `report`, `list` and `export`: what was made of finished runs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,22 @@ class Evaluation(NamedTuple):
     built: Posterior
     trace: Trace | None
     run: Run
+
+
+@dataclass(frozen=True)
+class StoredLeaf:
+    """One leaf of a run's draws, read when it is indexed by `[chain, draws]`."""
+
+    run: Run
+    path: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __getitem__(self, index: tuple[int, slice]) -> np.ndarray:
+        """The draws `(draw, ...)` of one chain."""
+        chain, draws = index
+        chains = slice(chain, chain + 1)
+        return self.run.read_leaf(self.path, chains=chains, draws=draws)[0]
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
@@ -181,8 +198,13 @@ def _posterior(run: Run) -> Posterior:
 
 def _predict(run: Run, built: Posterior, name: str) -> Any:
     like = jax.eval_shape(built.init, jax.random.key(0))
-    draws = run.read(like=like)
-    total = run.num_chains * run.committed.num_draws
+    num_draws = run.committed.num_draws
+    leaves = [
+        StoredLeaf(run, path, (run.num_chains, num_draws, *leaf.shape), leaf.dtype)
+        for path, leaf in run.leaves.items()
+    ]
+    draws = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    total = run.num_chains * num_draws
     with progress.bar(f"Predicting with {name}", total) as update:
         return evaluation.predict(
             built.apply,
