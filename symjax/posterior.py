@@ -10,6 +10,7 @@ own examples and the sums meet in one all-reduce.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,8 +99,8 @@ class LogPosterior:
 
         def forward(params: Params) -> tuple[Float[Array, ""], Params]:
             value_and_gradient = jax.value_and_grad(self._log_likelihood)
-            precision = self.force_precision or jax.config.jax_default_matmul_precision
-            with jax.default_matmul_precision(precision):
+            precision = self.force_precision
+            with jax.default_matmul_precision(precision) if precision else nullcontext():
                 likelihood = self._sum(value_and_gradient, params, data)
             return jax.tree.map(
                 lambda a, b: (weight * a + b) / self.temperature,

@@ -269,6 +269,6 @@ def _add_seconds(path: Path, start: float) -> None:
 
 
 def seconds(path: Path) -> float:
-    """Wall-clock seconds of all sessions of a run that ended by themselves."""
+    """Wall-clock seconds of a run, without those lost when it was killed."""
     file = path / "timing.json"
     return store.read_json(file)["seconds"] if file.exists() else 0.0
