@@ -99,8 +99,8 @@ class LogPosterior:
 
         def forward(params: Params) -> tuple[Float[Array, ""], Params]:
             value_and_gradient = jax.value_and_grad(self._log_likelihood)
-            precision = self.force_precision
-            with jax.default_matmul_precision(precision) if precision else nullcontext():
+            force = self.force_precision
+            with jax.default_matmul_precision(force) if force else nullcontext():
                 likelihood = self._sum(value_and_gradient, params, data)
             return jax.tree.map(
                 lambda a, b: (weight * a + b) / self.temperature,
