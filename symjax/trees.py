@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from symjax.types import Params
 
@@ -15,6 +16,11 @@ def paths(tree: Params) -> list[str]:
         jax.tree_util.keystr(path, simple=True, separator="/")
         for path, _ in jax.tree_util.tree_leaves_with_path(tree)
     ]
+
+
+def shapes(tree: Params) -> list[tuple[int, ...]]:
+    """The shape of every leaf (an array, a number or a `ShapeDtypeStruct`), in order."""
+    return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def size(tree: Params) -> int:

@@ -1,0 +1,1 @@
+"""The symmetries of a network, found from its jaxpr, and operators that act with them."""
