@@ -1,0 +1,110 @@
+"""Exponents of scalings and signs: linear constraints, and what they leave free.
+
+Scale the units of one kind by `s`. Each value of the network that has these units is then
+multiplied by `s ** e`, and every operation of the network is a linear constraint on the
+exponents `e` of what it reads and writes. The solutions over the rationals are the scaling
+group; those over the integers modulo 2, with odd functions in place of homogeneous ones,
+are the sign group.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+
+Form = Mapping[int, Fraction]
+"""A linear combination of variables."""
+
+
+class Exponents:
+    """Variables under linear constraints, each solved as soon as it is given.
+
+    Args:
+        modulus: 2 for signs, None for rational exponents.
+    """
+
+    def __init__(self, modulus: int | None = None):
+        self.modulus = modulus
+        self._solved: list[dict[int, Fraction] | None] = []
+
+    def variable(self) -> int:
+        """Make a free variable; earlier ones are kept free where there is a choice."""
+        self._solved.append(None)
+        return len(self._solved) - 1
+
+    def resolve(self, form: Form) -> dict[int, Fraction]:
+        """Write a combination in the variables that are free so far."""
+        total: dict[int, Fraction] = {}
+        for variable, factor in form.items():
+            for free, inner in self._value(variable).items():
+                total[free] = total.get(free, Fraction(0)) + factor * inner
+        return self._reduce(total)
+
+    def require_zero(self, form: Form) -> None:
+        """Constrain a combination of variables to be zero."""
+        resolved = self.resolve(form)
+        if resolved:
+            pivot = max(resolved)
+            factor = resolved.pop(pivot)
+            solution = {key: -value / factor for key, value in resolved.items()}
+            self._solved[pivot] = self._reduce(solution)
+
+    def require_equal(self, one: int, other: int) -> None:
+        """Constrain two variables to be equal."""
+        if one != other:
+            self.require_zero({one: Fraction(1), other: Fraction(-1)})
+
+    def _value(self, variable: int) -> dict[int, Fraction]:
+        solved = self._solved[variable]
+        if solved is None:
+            return {variable: Fraction(1)}
+        if any(self._solved[free] is not None for free in solved):
+            solved = self._solved[variable] = self.resolve(solved)
+        return solved
+
+    def _reduce(self, form: dict[int, Fraction]) -> dict[int, Fraction]:
+        if self.modulus is None:
+            return {key: value for key, value in form.items() if value}
+        reduced = ((key, value % self.modulus) for key, value in form.items())
+        return {key: Fraction(1) for key, value in reduced if value}
+
+
+Vector = dict[int, Fraction]
+"""Exponents that are not zero, by the number of the place that they belong to."""
+
+
+def independent(
+    vectors: Sequence[Vector], known: Sequence[Vector], modulus: int | None
+) -> list[Vector]:
+    """The vectors that add a dimension to the span of `known`, in smallest integers.
+
+    Args:
+        vectors: Independent vectors.
+        known: Vectors whose span is taken out.
+        modulus: 2 for signs, None for rational exponents.
+    """
+    if not known:
+        return [_smallest(vector, modulus) for vector in vectors]
+    span = Exponents(modulus)
+    size = 1 + max(key for vector in (*vectors, *known) for key in vector)
+    for _ in range(size):
+        span.variable()
+    for vector in known:
+        span.require_zero(vector)
+    found = []
+    for vector in vectors:
+        if span.resolve(vector):
+            span.require_zero(vector)
+            found.append(_smallest(vector, modulus))
+    return found
+
+
+def _smallest(vector: Vector, modulus: int | None) -> Vector:
+    """The multiple in coprime integers whose first entry is positive."""
+    if modulus:
+        return vector
+    denominator = math.lcm(*(value.denominator for value in vector.values()))
+    numerators = {key: int(value * denominator) for key, value in vector.items()}
+    sign = 1 if numerators[min(numerators)] > 0 else -1
+    divisor = sign * math.gcd(*numerators.values())
+    return {key: Fraction(value, divisor) for key, value in numerators.items()}

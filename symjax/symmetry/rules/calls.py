@@ -1,0 +1,110 @@
+"""Rules of operations that hold a program: it is walked in their place."""
+
+from typing import Any
+
+from jax.extend import core
+
+from symjax.symmetry.rules.elementwise import entrywise, own_links
+from symjax.symmetry.unification import Node
+from symjax.symmetry.walk import NOTHING, SAME, Law, Link, Rule, Value, Walk
+
+
+def _open(jaxpr: Any) -> tuple[core.Jaxpr, list[Any]]:
+    if isinstance(jaxpr, core.ClosedJaxpr):
+        return jaxpr.jaxpr, list(jaxpr.consts)
+    return jaxpr, []
+
+
+def _call(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] | None:
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        if name in eqn.params:
+            jaxpr, consts = _open(eqn.params[name])
+            if len(jaxpr.invars) == len(operands):
+                return walk.run(jaxpr, consts, operands)
+    return None
+
+
+def _equal(walk: Walk, one: Value, other: Value) -> None:
+    """Demand that two values of one shape have the same units and exponents."""
+    pairs = zip(one.own, other.own, strict=True)
+    fit = all([walk.tie(a, b) for a, b in pairs])
+    law: Law = SAME if fit else NOTHING
+    walk.relate(one, [other], [own_links(other)], law, law)
+
+
+def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+    num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    jaxpr, jaxpr_consts = _open(eqn.params["jaxpr"])
+    consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
+    stacks = operands[num_consts + num_carry :]
+    step = Node(int(eqn.params["length"]))
+    walk.pin(step, "steps of a loop come in order", natural=True)
+    outside, walk.loops = walk.loops, (*walk.loops, step)
+    inside = [walk.value(value.own, [value]) for value in (*consts, *carry)]
+    for value, outer in zip(inside, (*consts, *carry), strict=True):
+        value.depends |= any(stack.depends for stack in operands)
+        walk.relate(value, [outer], [own_links(outer)], SAME, SAME)
+    slices = []
+    for stack in stacks:
+        walk.tie(stack.own[0], step)
+        value = walk.value(stack.own[1:], [stack])
+        links = [Link((axis,), (axis - 1,)) for axis in range(1, stack.rank)]
+        links.append(Link((0,), (len(value.axes) - 1,)))
+        slices.append(walk.relate(value, [stack], [links], (1,), (1,)))
+    results = walk.run(jaxpr, jaxpr_consts, [*inside, *slices])
+    for before, after in zip(inside[num_consts:], results[:num_carry], strict=True):
+        _equal(walk, before, after)
+    walk.loops = outside
+    outs = []
+    for value in results[:num_carry]:
+        last = walk.value(value.own, [value])
+        outs.append(walk.relate(last, [value], [own_links(value)], (1,), (1,)))
+    for value in results[num_carry:]:
+        stack = walk.value([step, *value.own], [value])
+        links = [Link((axis,), (axis + 1,)) for axis in range(value.rank)]
+        links.append(Link((len(value.axes) - 1,), (0,)))
+        outs.append(walk.relate(stack, [value], [links], (1,), (1,)))
+    return outs
+
+
+def _while(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+    num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    cond_consts, operands = operands[:num_cond], operands[num_cond:]
+    body_consts, init = operands[:num_body], operands[num_body:]
+    carry = [walk.value(value.own, [value]) for value in init]
+    for inside, outside in zip(carry, init, strict=True):
+        inside.depends |= any(value.depends for value in operands)
+        walk.relate(inside, [outside], [own_links(outside)], SAME, SAME)
+    for name, consts in (("cond_jaxpr", cond_consts), ("body_jaxpr", body_consts)):
+        jaxpr, jaxpr_consts = _open(eqn.params[name])
+        results = walk.run(jaxpr, jaxpr_consts, [*consts, *carry])
+    for before, after in zip(carry, results, strict=True):
+        _equal(walk, before, after)
+    return carry
+
+
+def _cond(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+    which, *rest = operands
+    walk.relate(which, (), (), (), ())
+    branches = []
+    for branch in eqn.params["branches"]:
+        jaxpr, consts = _open(branch)
+        branches.append(walk.run(jaxpr, consts, rest))
+    outs = []
+    for choices in zip(*branches, strict=True):
+        outs.append(entrywise(walk, choices, SAME, SAME))
+        outs[-1].depends |= which.depends
+    return outs
+
+
+CALLS = (
+    "jit pjit closed_call core_call call checkpoint remat remat2 custom_jvp_call "
+    "custom_vjp_call custom_vjp_call_jaxpr composite"
+)
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(CALLS.split(), _call),
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
