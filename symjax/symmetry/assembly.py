@@ -1,6 +1,5 @@
-"""From a finished walk to a `Spec`: which unit kinds are left free, and where they lie."""
+"""From a finished walk to a `Spec`: which unit kinds are free, and where they lie."""
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
@@ -20,7 +19,7 @@ class Place(NamedTuple):
     path: str
     value: Value
     axis: int
-    index: int
+    number: int
 
 
 def assemble(
@@ -78,7 +77,7 @@ class _Kinds:
 
     def __init__(
         self, places: dict[Node, list[Place]], batches: dict[Node, list[Node]]
-    ):
+    ) -> None:
         self.places = places
         self.batches = batches
         self.number = {leaf: number for number, leaf in enumerate(places)}
@@ -101,14 +100,14 @@ class _Kinds:
 
     def _axis(self, place: Place, batch: Sequence[Node], exponent: Fraction) -> Axis:
         """Where a unit kind lies, as strides along the axes that it needs."""
-        position = positions(place.value.axes[place.axis])[place.index]
+        position = positions(place.value.axes[place.axis])[place.number]
         unit = Factor(place.axis, position.leaf.size, position.stride)
         starts = {place.axis: position.start}
         factors = [
             (node, Factor(place.axis, node.size, stride))
             for node, stride in position.siblings
         ]
-        alongside = partners(place.value, place.axis, place.index)
+        alongside = partners(place.value, place.axis, place.number)
         for other, axis in alongside:
             if other in batch and axis != place.axis:
                 inside = positions(place.value.axes[axis])
@@ -162,7 +161,7 @@ class _Kinds:
         """One vector of exponents, over the places of a unit kind, a free variable."""
         basis: dict[int, Vector] = defaultdict(dict)
         for index, place in enumerate(self.places[leaf]):
-            variable = labels.of(place.value)[place.axis][place.index]
+            variable = labels.of(place.value)[place.axis][place.number]
             form = labels.exponents.resolve({variable: Fraction(1)})
             for free, factor in form.items():
                 basis[free][index] = factor
@@ -182,8 +181,8 @@ class _Kinds:
         """Whether a batch lies alongside the units that it holds."""
         if outer.axis != place.axis:
             return True
-        one = positions(place.value.axes[place.axis])[place.index]
-        other = positions(outer.value.axes[outer.axis])[outer.index]
+        one = positions(place.value.axes[place.axis])[place.number]
+        other = positions(outer.value.axes[outer.axis])[outer.number]
         return other.start <= one.start and one.last <= other.last
 
 

@@ -15,7 +15,7 @@ ELSEWHERE = [-1]  # this part of a concatenation comes from another operand
 class Labels:
     """One exponent for each value, axis and unit kind on it."""
 
-    def __init__(self, modulus: int | None = None):
+    def __init__(self, modulus: int | None = None) -> None:
         self.exponents = Exponents(modulus)
         self._variables: dict[int, list[list[int]]] = {}
 
@@ -78,15 +78,14 @@ class Labels:
     ) -> None:
         form = {target: Fraction(-1)}
         for source, factor in zip(sources, law, strict=True):
-            first, *others = source.get(target, [None])
-            for other in others:
-                self.exponents.require_equal(first, other)
-            if first is not None:
+            for first, *others in filter(None, [source.get(target)]):
                 form[first] = form.get(first, Fraction(0)) + factor
+                for other in others:
+                    self.exponents.require_equal(first, other)
         self.exponents.require_zero(form)
 
     def _equate(self, groups: Sequence[Sequence[int]]) -> None:
-        """All variables equal; zero where a group has none, so that nothing scales it."""
+        """All variables equal; zero where a group has none, and nothing is scaled."""
         variables = [variable for group in groups for variable in group]
         if any(not group for group in groups):
             self.zero(variables)
@@ -147,7 +146,8 @@ class Labels:
             if len(left[leaf]) == len(right[leaf]):
                 yield from zip(left[leaf], right[leaf], strict=True)
             else:
-                # The same units, cut differently on the two sides: one exponent for all.
+                # The same units, cut differently on the two sides: one exponent for
+                # all.
                 yield from ((a, b) for a in left[leaf] for b in right[leaf])
 
     def _ranged(

@@ -1,10 +1,10 @@
 """Exponents of scalings and signs: linear constraints, and what they leave free.
 
-Scale the units of one kind by `s`. Each value of the network that has these units is then
-multiplied by `s ** e`, and every operation of the network is a linear constraint on the
-exponents `e` of what it reads and writes. The solutions over the rationals are the scaling
-group; those over the integers modulo 2, with odd functions in place of homogeneous ones,
-are the sign group.
+Scale the units of one kind by `s`. Each value of the network that has these units is
+then multiplied by `s ** e`, and every operation of the network is a linear constraint
+on the exponents `e` of what it reads and writes. The solutions over the rationals are
+the scaling group; those over the integers modulo 2, with odd functions in place of
+homogeneous ones, are the sign group.
 """
 
 import math
@@ -23,7 +23,7 @@ class Exponents:
         modulus: 2 for signs, None for rational exponents.
     """
 
-    def __init__(self, modulus: int | None = None):
+    def __init__(self, modulus: int | None = None) -> None:
         self.modulus = modulus
         self._solved: list[dict[int, Fraction] | None] = []
 

@@ -2,26 +2,27 @@
 
 The units inside the heads of attention can be permuted in each head on its own; the
 features of a layer can't be permuted on their own for each example. Units `c` are
-independent over `g` if every value that has `c` has `g` alongside, exactly once, and every
-operation that carries `c` from one value to another carries `g` along with it.
+independent over `g` if every value that has `c` has `g` alongside, exactly once, and
+every operation that carries `c` from one value to another carries `g` along with it.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from symjax.symmetry.unification import Node, find, positions
+from symjax.symmetry.unification import Node, positions
 from symjax.symmetry.walk import Link, Relation, Value
 
 
 def partners(value: Value, axis: int, index: int) -> list[tuple[Node, int]]:
-    """The leaves that lie alongside one position of an axis, and on which axis each is."""
+    """The leaves alongside one position of an axis, and on which axis each is."""
     position = positions(value.axes[axis])[index]
     beside = [(node, axis) for node, _ in position.siblings]
     beside += [(n, a) for a, n in enumerate(value.axes) if a != axis]
     found = []
     for node, other in beside:
         inside = positions(node)
-        # In a concatenation no leaf is alongside everywhere: counted twice, none counts.
+        # In a concatenation no leaf is alongside everywhere: counted twice, none
+        # counts.
         whole = bool(inside) and inside[0].extent == node.size
         found += [(p.leaf, other) for p in inside for _ in range(1 if whole else 2)]
     return found

@@ -1,10 +1,10 @@
 """Find the symmetry groups of a network from its jaxpr.
 
-Method: walk the jaxpr once, unify the axes that each operation ties, and pin those that it
-distinguishes. A unit kind that is not pinned is a group of permutations; what the
-constraints on exponents leave free are groups of scalings and of signs. Every rule errs on
-the safe side, so that a group that is reported leaves the function unchanged, while one may
-be missed; what was given up is listed in `Spec.pins`.
+Method: walk the jaxpr once, unify the axes that each operation ties, and pin those that
+it distinguishes. A unit kind that is not pinned is a group of permutations; what the
+constraints on exponents leave free are groups of scalings and of signs. Every rule errs
+on the safe side, so that a group that is reported leaves the function unchanged, while
+one may be missed; what was given up is listed in `Spec.pins`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,19 +24,20 @@ from symjax.types import Params
 def infer(
     apply: Callable[[Params, Any], Any], params: Params, x: Any, *, strict: bool = False
 ) -> Spec:
-    """The permutations, scalings and signs of parameters that leave a network unchanged.
+    """The permutations, scalings and signs of parameters that change no output.
 
-    The cost is one trace of `apply` and a walk that is linear in its equations; nothing is
-    computed. No names of parameters are looked at.
+    The cost is one trace of `apply` and a walk that is linear in its equations;
+    nothing is computed. No names of parameters are looked at.
 
     Args:
         apply: `apply(params, x) -> outputs`, any JAX function over any pytrees.
         params: Parameters, or their `jax.ShapeDtypeStruct`s. Everything in it may be
             moved, so that state which belongs to units (the running statistics of batch
             normalisation) has to be part of it.
-        x: An input (arrays or `ShapeDtypeStruct`s); the groups do not depend on its values.
-        strict: Refuse a network with an operation that symjax has no rule for, instead of
-            pinning what it touches.
+        x: An input (arrays or `ShapeDtypeStruct`s); the groups do not depend on its
+        values.
+        strict: Refuse a network with an operation that symjax has no rule for, instead
+            of pinning what it touches.
 
     Returns:
         The groups. `print` it to read them.

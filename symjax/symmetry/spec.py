@@ -1,11 +1,11 @@
 """What a symmetry group of a network is: which axes of which parameters it acts on.
 
-A `Group` moves the units of one kind (the channels of a layer, the heads of an attention,
-the features of a residual stream). Where the units come in independent batches (the units
-inside each head, the hidden units of each scanned layer) the group has one copy for each
-batch index. The units lie on one or several axes of the parameters; an `Axis` says where,
-as strides into that axis, so that a flattened, concatenated or grouped axis needs no
-special case.
+A `Group` moves the units of one kind (the channels of a layer, the heads of an
+attention, the features of a residual stream). Where the units come in independent
+batches (the units inside each head, the hidden units of each scanned layer) the group
+has one copy for each batch index. The units lie on one or several axes of the
+parameters; an `Axis` says where, as strides into that axis, so that a flattened,
+concatenated or grouped axis needs no special case.
 """
 
 import math
@@ -123,8 +123,8 @@ class Spec:
     """The symmetry groups of a network: static, hashable and comparable.
 
     Attributes:
-        permutations: Groups of permutations, those inside a batch before those that move
-            the batch.
+        permutations: Groups of permutations, those inside a batch before those that
+            move the batch.
         scalings: Groups of positive scalings; together they are independent.
         signs: Groups of signs.
         shapes: `(path, shape)` of every parameter.
@@ -143,7 +143,7 @@ class Spec:
 
     @property
     def log_order(self) -> float:
-        """Log of the number of equivalent settings by permutations and signs, in nats."""
+        """Log of the number of permutations and signs of parameters, in nats."""
         return sum(group.log_order for group in self)
 
     @property
@@ -168,7 +168,8 @@ class Spec:
             if path not in leaves:
                 raise ValueError(
                     f"`params` has no leaf `{path}`, which this spec was inferred with "
-                    f"(its leaves: {', '.join(leaves)}). Infer a spec from this network."
+                    f"(its leaves: {', '.join(leaves)}). Infer a spec from this "
+                    f"network."
                 )
             if leaves[path] != shape:
                 raise ValueError(

@@ -1,11 +1,11 @@
 """Index sets, and the unification that finds which axes of a network are the same.
 
 An axis is a set of indices. It is a leaf (nothing is known of its inside), a sum (a
-concatenation of index sets) or a product (a reshape of several, row-major). Operations of
-a network demand that two axes are the same set; solving the demands is first-order
+concatenation of index sets) or a product (a reshape of several, row-major). Operations
+of a network demand that two axes are the same set; solving the demands is first-order
 unification, as in the inference of types: a leaf takes the structure of what it must
-equal, sums are cut at common boundaries and products into common factors. Two leaves that
-were unified are one unit kind, and a permutation that moves one moves the other.
+equal, sums are cut at common boundaries and products into common factors. Two leaves
+that were unified are one unit kind, and a permutation that moves one moves the other.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,9 @@ class Node:
 
     __slots__ = ("form", "parent", "parts", "pin", "positions", "size")
 
-    def __init__(self, size: int, form: str = "leaf", parts: Sequence["Node"] = ()):
+    def __init__(
+        self, size: int, form: str = "leaf", parts: Sequence["Node"] = ()
+    ) -> None:
         self.size = size
         self.form = form
         self.parts = list(parts)
@@ -128,8 +130,8 @@ def flat(node: Node, form: str) -> list[Node]:
 def unify(a: Node, b: Node) -> bool:
     """Make two index sets of one size the same; False where their shapes do not fit.
 
-    Where they do not fit, the part that was done stays: it demands more than it must, so
-    that symmetries may be missed but never invented. The caller pins both.
+    Where they do not fit, the part that was done stays: it demands more than it must,
+    so that symmetries may be missed but never invented. The caller pins both.
     """
     a, b = find(a), find(b)
     if a is b:
@@ -173,7 +175,7 @@ def _align(a: Node, b: Node, form: str) -> bool:
 
 
 def _unify_product_with_sum(a: Node, b: Node) -> bool:
-    """Rewrite the sum as a product if its terms share the inner factors, or vice versa."""
+    """Rewrite the sum as a product if its terms share inner factors, or vice versa."""
     outer = flat(a, "product")[0].size
     if cut_product(b, outer):
         return _align(a, b, "product")

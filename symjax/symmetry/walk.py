@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax.extend import core, source_info_util
 
@@ -38,7 +37,7 @@ class Value:
         *,
         constant: float | None = None,
         depends: bool = True,
-    ):
+    ) -> None:
         self.axes = tuple(axes)
         self.rank = rank
         self.constant = constant
@@ -99,13 +98,13 @@ class Relation(NamedTuple):
     contracted: tuple[tuple[int, int, Link], ...] = ()
 
 
-Rule = Callable[["Walk", core.JaxprEqn, list[Value]], list[Value]]
+Rule = Callable[["Walk", core.JaxprEqn, list[Value]], list[Value] | None]
 
 
 class Walk:
     """Walks a jaxpr with a table of rules; holds the relations that it found."""
 
-    def __init__(self, rules: Mapping[str, Rule]):
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
         self.rules = rules
         self.relations: list[Relation] = []
         self.unknown: list[Cause] = []
@@ -195,9 +194,9 @@ class Walk:
         for value in (*operands, *results):
             for node in value.axes:
                 unification.pin(node, cause)
-            links = [[] for _ in operands]
+            links = tuple(() for _ in operands)
             self.relations.append(
-                Relation(value, tuple(operands), tuple(links), NOTHING, NOTHING)
+                Relation(value, tuple(operands), links, NOTHING, NOTHING)
             )
 
     # -- the walk ---------------------------------------------------------------------
@@ -223,12 +222,16 @@ class Walk:
             rule = self.rules.get(eqn.primitive.name)
             results = None if rule is None else rule(self, eqn, operands)
             if results is None:
-                shapes = [getattr(var.aval, "shape", ()) for var in eqn.outvars]
-                results = [self.fresh(shape, operands) for shape in shapes]
+                results = [self.fresh(shape_of(var), operands) for var in eqn.outvars]
                 self.give_up(operands, results)
             values.update(zip(eqn.outvars, results, strict=True))
             self._eqns.pop()
         return [read(atom) for atom in jaxpr.outvars]
+
+
+def shape_of(var: core.Var) -> tuple[int, ...]:
+    """The shape of a variable; that of a token is empty."""
+    return tuple(getattr(var.aval, "shape", ()))
 
 
 def _live(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:

@@ -27,7 +27,9 @@ def _call(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] 
 def _equal(walk: Walk, one: Value, other: Value) -> None:
     """Demand that two values of one shape have the same units and exponents."""
     pairs = zip(one.own, other.own, strict=True)
-    fit = all([walk.tie(a, b) for a, b in pairs])
+    fit = True
+    for a, b in pairs:
+        fit &= walk.tie(a, b)
     law: Law = SAME if fit else NOTHING
     walk.relate(one, [other], [own_links(other)], law, law)
 

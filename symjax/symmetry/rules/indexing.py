@@ -15,6 +15,7 @@ from symjax.symmetry.walk import (
     Rule,
     Value,
     Walk,
+    shape_of,
 )
 
 
@@ -23,14 +24,14 @@ def _links_without(value: Value, axes: Sequence[int]) -> list[Link]:
 
 
 def _fix(
-    walk: Walk, operand: Value, axes: Sequence[int], reason: str, *laws: Law
+    walk: Walk, operand: Value, axes: Sequence[int], reason: str, scale: Law, sign: Law
 ) -> Value:
     """A result of the operand's shape in which the order along some axes matters."""
     own = list(operand.own)
     for axis in axes:
         walk.pin(own[axis], reason)
     result = walk.value(own, [operand])
-    return walk.relate(result, [operand], [_links_without(operand, axes)], *laws)
+    return walk.relate(result, [operand], [_links_without(operand, axes)], scale, sign)
 
 
 def _reverse(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -38,10 +39,10 @@ def _reverse(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     return [_fix(walk, operands[0], axes, "it is reversed", (1,), (1,))]
 
 
-def _cumulative(*laws: Law) -> Rule:
+def _cumulative(scale: Law, sign: Law) -> Rule:
     def rule(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
         axes = [eqn.params["axis"]]
-        return [_fix(walk, operands[0], axes, "it is accumulated along", *laws)]
+        return [_fix(walk, operands[0], axes, "it is accumulated along", scale, sign)]
 
     return rule
 
@@ -60,8 +61,8 @@ def _sort(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
             ANYTHING,
             ANYTHING,
         )
-    laws: tuple[Law, Law] = ((1,), NOTHING) if len(operands) == 1 else (NOTHING,) * 2
-    return [_fix(walk, operand, [axis], "it is sorted", *laws) for operand in operands]
+    scale: Law = (1,) if len(operands) == 1 else NOTHING
+    return [_fix(walk, v, [axis], "it is sorted", scale, NOTHING) for v in operands]
 
 
 def _top_k(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -79,7 +80,7 @@ def _top_k(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]
     return results
 
 
-def _window(*laws: Law) -> Rule:
+def _window(scale: Law, sign: Law) -> Rule:
     def rule(
         walk: Walk, eqn: core.JaxprEqn, operands: list[Value]
     ) -> list[Value] | None:
@@ -89,14 +90,16 @@ def _window(*laws: Law) -> Rule:
         own, slid = list(operand.own), []
         for axis, node in enumerate(operand.own):
             if int(eqn.params["window_dimensions"][axis]) > 1 or (
-                eqn.outvars[0].aval.shape[axis] != node.size
+                shape_of(eqn.outvars[0])[axis] != node.size
             ):
                 slid.append(axis)
-                own[axis] = Node(int(eqn.outvars[0].aval.shape[axis]))
+                own[axis] = Node(int(shape_of(eqn.outvars[0])[axis]))
                 for side in (node, own[axis]):
                     walk.pin(side, "a window slides along it", natural=True)
         result = walk.value(own, operands)
-        return [walk.relate(result, operands, [_links_without(operand, slid)], *laws)]
+        return [
+            walk.relate(result, operands, [_links_without(operand, slid)], scale, sign)
+        ]
 
     return rule
 
@@ -154,7 +157,7 @@ def _gather(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value
     operand, indices = operands
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     _fixed(walk, [indices])
-    result = walk.fresh(eqn.outvars[0].aval.shape, operands)
+    result = walk.fresh(shape_of(eqn.outvars[0]), operands)
     own, links, index_links = list(result.own), [], []
     rest = [axis for axis in range(result.rank) if axis not in numbers.offset_dims]
     for source, target in enumerate(rest):

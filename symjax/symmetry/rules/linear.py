@@ -4,7 +4,7 @@ from jax.extend import core
 
 from symjax.symmetry.rules.shapes import relabel
 from symjax.symmetry.unification import Node, product
-from symjax.symmetry.walk import NOTHING, Law, Link, Rule, Value, Walk
+from symjax.symmetry.walk import NOTHING, Law, Link, Rule, Value, Walk, shape_of
 
 
 BOTH: tuple[Law, Law] = ((1, 1), (1, 1))
@@ -42,7 +42,7 @@ def _convolution(
     image, kernel, out = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
     groups = eqn.params["feature_group_count"]
     left, right = operands
-    shape = eqn.outvars[0].aval.shape
+    shape = shape_of(eqn.outvars[0])
     spatial = [Node(int(shape[axis])) for axis in out[2:]]
     windows = [left.own[a] for a in image[2:]] + [right.own[a] for a in kernel[2:]]
     for node in (*windows, *spatial):

@@ -51,12 +51,14 @@ def _transpose(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Va
     return [relabel(walk, operand, [operand.own[axis] for axis in order], links)]
 
 
-def _keep(walk: Walk, operand: Value, dropped: Sequence[int], *laws: Law) -> Value:
+def _keep(
+    walk: Walk, operand: Value, dropped: Sequence[int], scale: Law, sign: Law
+) -> Value:
     """The result of an operation that removes axes."""
     kept = [axis for axis in range(operand.rank) if axis not in dropped]
     links = [Link((source,), (target,)) for target, source in enumerate(kept)]
     result = walk.value([operand.own[axis] for axis in kept], [operand])
-    return walk.relate(result, [operand], [links], *laws)
+    return walk.relate(result, [operand], [links], scale, sign)
 
 
 def _squeeze(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -65,7 +67,7 @@ def _squeeze(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     return [result]
 
 
-def _reduce(*laws: Law, reason: str = "") -> Rule:
+def _reduce(scale: Law, sign: Law, reason: str = "") -> Rule:
     """Symmetric in the entries of the reduced axes, unless there is a reason to pin."""
 
     def rule(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -73,7 +75,7 @@ def _reduce(*laws: Law, reason: str = "") -> Rule:
         if reason:
             for axis in eqn.params["axes"]:
                 walk.pin(operand.own[axis], reason)
-        return [_keep(walk, operand, eqn.params["axes"], *laws)]
+        return [_keep(walk, operand, eqn.params["axes"], scale, sign)]
 
     return rule
 
