@@ -9,9 +9,10 @@ concatenated or grouped axis needs no special case.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from os.path import commonprefix
 from typing import Literal
 
 from symjax import trees
@@ -117,6 +118,11 @@ class Pin:
     has_rule: bool
     axes: tuple[tuple[str, int], ...]
 
+    def __str__(self) -> str:
+        """The operation, where it is called, and why it pins."""
+        place = f" at {self.source.rsplit('/', 1)[-1]}" if self.source else ""
+        return f"{self.primitive}{place} ({self.reason})"
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -156,6 +162,32 @@ class Spec:
         """How many signs may be flipped independently."""
         return sum(math.prod(group.shape) for group in self.signs)
 
+    def __str__(self) -> str:
+        """One line a group, then what was pinned by what."""
+        sizes = [math.prod(shape) for _, shape in self.shapes]
+        prefix = _shared_folder([path for path, _ in self.shapes])
+        inside = f", all inside {prefix}" if prefix else ""
+        lines = [
+            f"{len(sizes)} parameters of {sum(sizes):,} weights{inside}",
+            f"log(number of equivalent settings) = {self.log_order:.1f} nats "
+            f"(10^{self.log_order / math.log(10):.1f}), of which signs "
+            f"{self.num_signs * math.log(2):.1f}; {self.num_scalings} free scales",
+        ]
+        for kind, groups in (
+            ("permutations", self.permutations),
+            ("scalings", self.scalings),
+            ("signs", self.signs),
+        ):
+            lines.append(f"{kind}: {f'{len(groups)} groups' if groups else 'none'}")
+            lines += [
+                f"  {_sizes(group):>9}  {_listed(map(_place, group.axes), prefix)}"
+                for group in groups
+            ]
+        for pin in self.pins:
+            axes = _listed((f"{path}[{axis}]" for path, axis in pin.axes), prefix)
+            lines.append(f"pinned by {pin}: {axes or 'nothing that was free'}")
+        return "\n".join(lines)
+
     def check(self, params: Params) -> None:
         """Require parameters of the paths and shapes that this spec was inferred from.
 
@@ -183,3 +215,32 @@ class Spec:
                 f"`params` has the leaf `{extra[0]}`, which this spec was not inferred "
                 f"with. Infer a spec from this network."
             )
+
+
+def _sizes(group: Group) -> str:
+    """Such as `16`, or `4 x 16` for four independent copies."""
+    return " x ".join(map(str, (*group.batch_shape, group.size)))
+
+
+def _place(axis: Axis) -> str:
+    """Such as `Dense_0/kernel[1]`, with its part of a longer axis, and the exponent."""
+    unit, start = axis.unit, dict(axis.starts)[axis.unit.axis]
+    part = f"{unit.axis}"
+    if start:
+        part += f", from {start}"
+    if unit.stride != 1:
+        part += f", every {unit.stride}"
+    power = "" if axis.exponent == 1 else f"^{axis.exponent}"
+    return f"{axis.path}[{part}]{power}"
+
+
+def _shared_folder(paths: Sequence[str]) -> str:
+    """The first folders that all paths share, with the last slash."""
+    folder, slash, _ = commonprefix(list(paths)).rpartition("/")
+    return folder + slash
+
+
+def _listed(names: Iterable[str], prefix: str, most: int = 6) -> str:
+    names = [name.removeprefix(prefix) for name in names]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
