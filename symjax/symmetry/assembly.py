@@ -142,7 +142,7 @@ class _Kinds:
             labels.of(value)
         for relation in relations:
             labels.constrain(relation)
-        bases = {leaf: self._basis(labels, leaf) for leaf in self.places}
+        bases = {leaf: self._basis(labels, leaf) for leaf in self.places if leaf.size}
         groups = []
         for leaf, basis in bases.items():
             finer = [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from symjax import trees
 from symjax.symmetry.assembly import assemble
@@ -73,6 +74,7 @@ def infer(
     )
     outputs = walk.run(closed.jaxpr, closed.consts, [*leaves, *inputs])
     _fix(walk, outputs, Cause("output", "", "outputs have an order", natural=True))
+    _forbid_scales(walk, leaves, params)
     read = {id(v) for relation in walk.relations for v in relation.operands}
     unread = [leaf for leaf in leaves if id(leaf) not in read]
     _fix(walk, unread, Cause("input", "", "the function does not use it"))
@@ -93,6 +95,13 @@ def _fix(walk: Walk, values: Sequence[Value], cause: Cause) -> None:
         for node in value.axes:
             pin(node, cause)
         walk.relations.append(Relation(value, (), (), NOTHING, NOTHING))
+
+
+def _forbid_scales(walk: Walk, leaves: Sequence[Value], params: Params) -> None:
+    """Integers, keys and flags among the parameters can move but not be scaled."""
+    for value, leaf in zip(leaves, jax.tree.leaves(params), strict=True):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            walk.relations.append(Relation(value, (), (), NOTHING, NOTHING))
 
 
 def _describe(tree: Any) -> str:

@@ -150,7 +150,8 @@ def _convert(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     else:
         scale, sign = NOTHING, (1,)  # rounds towards zero
     result = entrywise(walk, operands, scale, sign)
-    result.constant = operand.constant
+    if scale == (1,) or operand.is_zero:
+        result.constant = operand.constant
     return [result]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from jax.extend import core
 
 from symjax.symmetry.rules.elementwise import own_links
@@ -181,8 +182,10 @@ def _gather(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value
             if target is not None:
                 walk.pin(own[target], "its entries are looked up by index")
     result = walk.value(own, operands)
-    laws: tuple[Law, Law] = ((1, 0), (1, 0))
-    return [walk.relate(result, operands, [links, index_links], *laws)]
+    # What is read outside the operand may be filled with a number that has no scale.
+    fill = eqn.params.get("fill_value")
+    law: Law = (1, 0) if fill is None or np.isnan(fill) or fill == 0 else NOTHING
+    return [walk.relate(result, operands, [links, index_links], law, law)]
 
 
 def _scatter(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
