@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from symjax.evaluation import convergence, diagnostics
+from symjax.evaluation import convergence, diagnostics, reading
 
 
 ORACLES = {
@@ -93,9 +93,11 @@ def test_blocks_and_leaves_give_what_one_array_gives(monkeypatch):
     monkeypatch.setattr(diagnostics, "_BLOCK_VALUES", 2 * 20 * 7)
     tree = {"a": {"b": jnp.asarray(x[:, :, :6].reshape(2, 20, 3, 2))}, "c": x[:, :, 6:]}
     parts = convergence.summarise(tree)
-    lazy = convergence.summarise_leaves(
-        (path, leaf) for path, leaf in [("a/b", tree["a"]["b"]), ("c", tree["c"])]
-    )
+    monkeypatch.setattr(reading, "_PIECE_BYTES", 7 * 24 * 4)
+    stored = {"a/b": Stored(np.asarray(tree["a"]["b"])), "c": Stored(tree["c"])}
+    lazy = convergence.summarise_leaves(stored.items())
+    assert max(stored["c"].asked) == 7
+    assert sum(stored["c"].asked[1:]) == 2 * 20
     assert parts.num_quantities == 30
     for name in ORACLES:
         first, second = of(parts, name, "a/b"), of(parts, name, "c")
@@ -104,6 +106,52 @@ def test_blocks_and_leaves_give_what_one_array_gives(monkeypatch):
         # Not bit for bit: the FFT's vector lanes depend on the block.
         np.testing.assert_allclose(joined, of(whole, name), rtol=1e-5)
         np.testing.assert_array_equal(of(lazy, name, "a/b"), first)
+        np.testing.assert_array_equal(of(lazy, name, "c"), second)
+
+
+class Stored:
+    """A leaf on a disk, of which no more than a chain is ever asked at once."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+        self.asked = []
+
+    def __getitem__(self, index):
+        chain, draws = index
+        self.asked.append(draws.stop - draws.start)
+        return self.values[chain, draws]
+
+
+def test_of_many_quantities_a_random_sample_is_judged_and_all_are_looked_at():
+    x = chains(2, 20, 4000)
+    x[0] += 9 * (np.arange(4000) < 1000)
+    x[:, :, ::7] = 0.3
+    x[1, 9, 1::7] = np.nan
+    tree = {"a": x[:, :, :1000].reshape(2, 20, 50, 20), "b": x[:, :, 1000:]}
+    whole, part = (convergence.summarise(tree, max_judged=n) for n in (4000, 900))
+    assert (whole.num_judged, part.num_judged) == (4000, 900)
+    assert part.num_quantities == whole.num_quantities == 4000
+    assert part.num_constant == whole.num_constant == len(range(0, 4000, 7))
+    assert part.num_non_finite == whole.num_non_finite == len(range(1, 4000, 7))
+    numbers = dict.fromkeys("ab", 0)
+    for name in ORACLES:
+        for path in numbers:
+            all_, some = of(whole, name, path), of(part, name, path)
+            known = ~np.isnan(some)
+            np.testing.assert_allclose(some[known], all_[known], rtol=1e-5)
+            numbers[path] = known.sum()
+    # As many of each leaf as of all, to three standard deviations.
+    varying = 900 * 5 / 7
+    assert sum(numbers.values()) == pytest.approx(varying, abs=3 * 14)
+    assert numbers["a"] == pytest.approx(varying / 4, abs=3 * 11)
+    shares = [convergence.share_below(c.rhat, 1.3) for c in (whole, part)]
+    assert shares[0] == pytest.approx(shares[1], abs=3 * 0.02)
+    np.testing.assert_array_equal(
+        of(convergence.summarise(tree, max_judged=900), "rhat", "b"),
+        of(part, "rhat", "b"),
+    )
+    for slow in convergence.slowest(part, 5):
+        assert slow.rhat == of(part, "rhat", slow.path)[slow.index]
 
 
 def test_constant_and_non_finite_quantities_stand_apart():

@@ -179,7 +179,9 @@ def test_summary_has_the_promised_names_and_plain_json():
     broken = report.Method("broken", np.full_like(logits(5), np.nan))
     comparison = compared(methods=[*classified()["methods"], broken])
     summary = json.loads(json.dumps(report.summary(comparison), allow_nan=False))
-    assert set(summary) == {"methods", "between_chain", "rhat", "acceptance", "seconds"}
+    assert set(summary) == {
+        *("methods", "between_chain", "rhat", "rhat_judged", "acceptance", "seconds")
+    }
     fields = {"accuracy", "nll", "ece", "agreement", "total_variation"}
     assert list(summary["methods"]) == ["HMC", "ensemble", "SGHMC", "broken"]
     assert all(set(row) == fields for row in summary["methods"].values())
@@ -196,6 +198,10 @@ def test_summary_has_the_promised_names_and_plain_json():
         ),
         "weight_share_below_1.05": 0.0,
     }
+    assert summary["rhat_judged"] == {
+        "function": {"judged": EXAMPLES * CLASSES, "of": EXAMPLES * CLASSES},
+        "weight": {"judged": 20, "of": 20},
+    }
     assert summary["acceptance"] == pytest.approx(0.8)
     assert summary["seconds"] == 55.0
 
@@ -206,6 +212,7 @@ def test_summary_of_one_chain_without_a_trace_is_null_where_it_must_be():
     summary = report.summary(comparison)
     assert summary["between_chain"] == {"agreement": None, "total_variation": None}
     assert set(summary["rhat"].values()) == {None}
+    assert summary["rhat_judged"]["weight"] is None
     assert (summary["acceptance"], summary["seconds"]) == (None, None)
 
 
@@ -362,6 +369,26 @@ def test_verdict_names_a_chain_in_another_region():
     )
     given.log_density[3] += 290
     assert "apart from the others" not in said(compared(trace=given))
+
+
+def test_what_was_judged_on_a_sample_says_so():
+    assert "random sample" not in said(compared())
+    draws = np.random.default_rng(0).normal(size=(CHAINS, DRAWS, 1000))
+    draws[:, :, :500] += np.arange(CHAINS)[:, None, None]
+    weight = evaluation.summarise(draws, max_judged=400)
+    comparison, pictures = drawn(classified(weight=weight))
+    text = said(comparison)
+    assert "of 400 weights" in text
+    # Two standard errors of a share of about one half: 2 sqrt(0.5 0.5 / 400) = 0.05.
+    assert "from a random sample of 400 of the 1,000, which puts the share" in text
+    assert "within 5 percentage points" in text
+    assert "predictions (largest" in text
+    readings = {picture.title: picture.reading for picture in pictures}
+    assert "weights shown are a random sample" in readings["Do the chains agree?"]
+    assert report.summary(comparison)["rhat_judged"]["weight"] == {
+        "judged": 400,
+        "of": 1000,
+    }
 
 
 def test_verdict_withholds_with_the_reason():
@@ -575,19 +602,24 @@ def test_pictures_are_those_the_arrays_allow():
 def test_pictures_show_the_weights_that_mix_worst_and_the_points_in_dispute():
     draws = weights(apart=0.0)
     draws["params"]["w"][:, :, 2, 3] += 5 * np.arange(CHAINS)[:, None]
+    draws["shift"] = 0.9 * draws["params"]["w"][:, :, 2, 3]  # a number: no axes
     outputs = logits(4)
     outputs[1, :, 17] = [50.0, 0.0, 0.0]
     outputs[2, :, 17] = [0.0, 0.0, 50.0]
     given = classified(
         reference=report.Method("HMC", outputs), weight=evaluation.summarise(draws)
     )
-    _, pictures = drawn(given, read_leaf={"params/w": draws["params"]["w"]}.get)
+    leaves = {"params/w": draws["params"]["w"], "shift": draws["shift"]}
+    _, pictures = drawn(given, read_leaf=leaves.get)
     by_title = {picture.title: picture.figure for picture in pictures}
     ax: Any = by_title["The weights that mix worst"].axes[0]
     assert ax.get_title("left").startswith("params/w[2, 3] · R-hat\N{NO-BREAK SPACE}")
     np.testing.assert_array_equal(
         ax.lines[1].get_ydata(), draws["params"]["w"][1, :, 2, 3]
     )
+    ax = by_title["The weights that mix worst"].axes[1]
+    assert ax.get_title("left").startswith("shift · R-hat")
+    np.testing.assert_array_equal(ax.lines[2].get_ydata(), draws["shift"][2])
     ax = by_title["The most disputed predictions"].axes[0]
     assert ax.get_title("left").startswith("test point 17, probability of class")
     ax = by_title["Test points the chains disagree on most"].axes[0]

@@ -148,6 +148,13 @@ def test_draws_and_info_come_back_bit_for_bit(tmp_path, monkeypatch, params):
         assert_same(run.read(), draws)
     picked = run.read(chains=[2, 0], draws=slice(3, None, 5), like=params)
     assert_same(picked, jax.tree.map(lambda leaf: leaf[[2, 0], 3::5], draws))
+    lazy = run.lazy(like=params)
+    assert_same(
+        jax.tree.map(lambda leaf: leaf[2, 3:11], lazy),
+        jax.tree.map(lambda leaf: leaf[2, 3:11], draws),
+    )
+    for leaf, whole in zip(jax.tree.leaves(lazy), jax.tree.leaves(draws), strict=True):
+        assert (leaf.shape, leaf.dtype) == (whole.shape, whole.dtype)
     path, last = trees.paths(params)[-1], jax.tree.leaves(draws)[-1]
     assert_same(run.read_leaf(path, chains=1, draws=-1), last[1:2, -1:])
 
@@ -191,6 +198,8 @@ def test_other_programs_can_read_the_arrays(run):
 def test_readers_see_what_is_committed(run):
     reader = store.open(run.path)
     assert_same(reader.read(), columns(entries(FLAX, 15), 0, 10))
+    for leaf in jax.tree.leaves(run.lazy()):
+        assert leaf.shape[1] == len(leaf[0, :]) == 10
     assert reader.info()["num_steps"].shape == (NUM_CHAINS, 20)
     run.commit(make_state(1), iteration=30, num_draws=15)
     assert_same(reader.read(), entries(FLAX, 15))

@@ -1,7 +1,6 @@
 """`symjax evaluate`, `report`, `list` and `export`: what was made of finished runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from symjax import evaluation, progress, report, store
+from symjax import evaluation, progress, report, store, trees
 from symjax.cli import chains, posteriors
 from symjax.cli.options import Evaluate, Export, List, Report
 from symjax.cli.posteriors import Posterior
@@ -27,22 +26,6 @@ class Evaluation(NamedTuple):
     built: Posterior
     trace: Trace | None
     run: Run
-
-
-@dataclass(frozen=True)
-class StoredLeaf:
-    """One leaf of a run's draws, read when it is indexed by `[chain, draws]`."""
-
-    run: Run
-    path: str
-    shape: tuple[int, ...]
-    dtype: Any
-
-    def __getitem__(self, index: tuple[int, slice]) -> np.ndarray:
-        """The draws `(draw, ...)` of one chain."""
-        chain, draws = index
-        chains = slice(chain, chain + 1)
-        return self.run.read_leaf(self.path, chains=chains, draws=draws)[0]
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
@@ -91,9 +74,7 @@ def compare_runs(paths: Sequence[Path]) -> Evaluation:
         _targets(dataset),
         task=dataset.task,
         trace=trace,
-        weight=evaluation.summarise_leaves(
-            (path, reference.read_leaf(path)) for path in reference.leaves
-        ),
+        weight=evaluation.summarise(reference.lazy()),
     )
     return Evaluation(
         comparison, methods[0], tuple(methods[1:]), built[0], trace, reference
@@ -114,6 +95,8 @@ def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
 def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
     """Write report.html into `out`."""
     dataset = evaluated.built.dataset
+    draws = evaluated.run.lazy()
+    leaves = dict(zip(trees.paths(draws), jax.tree.leaves(draws), strict=True))
     pictures = report.pictures(
         evaluated.comparison,
         evaluated.reference,
@@ -121,7 +104,7 @@ def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
         _targets(dataset),
         x=dataset.test.x,
         trace=evaluated.trace,
-        read_leaf=evaluated.run.read_leaf,
+        read_leaf=leaves.__getitem__,
     )
     run = evaluated.run
     page = report.write(
@@ -198,17 +181,11 @@ def _posterior(run: Run) -> Posterior:
 
 def _predict(run: Run, built: Posterior, name: str) -> Any:
     like = jax.eval_shape(built.init, jax.random.key(0))
-    num_draws = run.committed.num_draws
-    leaves = [
-        StoredLeaf(run, path, (run.num_chains, num_draws, *leaf.shape), leaf.dtype)
-        for path, leaf in run.leaves.items()
-    ]
-    draws = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    total = run.num_chains * num_draws
+    total = run.num_chains * run.committed.num_draws
     with progress.bar(f"Predicting with {name}", total) as update:
         return evaluation.predict(
             built.apply,
-            draws,
+            run.lazy(like),
             built.dataset.test.x,
             progress=lambda done, _: update(done, ""),
         )

@@ -10,48 +10,85 @@ References:
 """
 
 import functools
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Float, Int32, Integer, Shaped
+from jaxtyping import Bool, Float, Int32, Integer, Shaped
 from scipy import fft, fftpack, special
+
+from symjax.evaluation import reading
+from symjax.evaluation.reading import Leaf
 
 
 # Draws in one block of work: large enough to hide Python's share, small enough for the
-# scratch arrays, some 10 MB a thread, to stay near the processor.
-_BLOCK_VALUES = 2**17
+# scratch arrays to stay in a processor's own cache.
+_BLOCK_VALUES = 2**16
 
 MIN_DRAWS = 8
 """Draws a chain below which nothing is computed: 4 in each half."""
 
 
 def of_leaf(
-    leaf: Shaped[np.ndarray, "chain draw ..."],
+    leaf: Leaf, judged: Integer[np.ndarray, " column"]
 ) -> tuple[Float[np.ndarray, "5 ..."], int, int]:
-    """The five statistics of a leaf, and its constant and non-finite quantities."""
+    """The five statistics of a leaf, and its constant and non-finite quantities.
+
+    Args:
+        leaf: Its draws.
+        judged: The quantities to compute statistics of, counted over the axes behind
+            (chain, draw) made one. Constant and non-finite ones are counted among all.
+    """
     num_chains, num_draws, *shape = leaf.shape
-    flat = leaf.reshape(num_chains, num_draws, -1)
-    dtype = np.promote_types(leaf.dtype, np.float32)
-    result = np.full((5, flat.shape[-1]), np.nan)
+    result = np.full((5, math.prod(shape)), np.nan, np.float32)
     width = max(1, _BLOCK_VALUES // (num_chains * num_draws))
-
-    def diagnose(start: int) -> tuple[int, int]:
-        block = slice(start, start + width)
-        x = np.ascontiguousarray(np.moveaxis(flat[:, :, block], -1, 0), dtype=dtype)
-        finite = np.isfinite(x).all(axis=(1, 2))
-        used = _halves(x) if num_draws >= MIN_DRAWS else x
-        constant = finite & (used == used[:, :1, :1]).all(axis=(1, 2))
-        usable = finite & ~constant
-        if num_draws >= MIN_DRAWS and usable.any():
-            with np.errstate(all="ignore"):
-                result[:, block][:, usable] = _statistics(x[usable])
-        return int(constant.sum()), int((~finite).sum())
-
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        counts = list(pool.map(diagnose, range(0, flat.shape[-1], width)))
-    constant, non_finite = np.sum(counts, axis=0, dtype=int) if counts else (0, 0)
-    return result.reshape(5, *shape), int(constant), int(non_finite)
+        draws, constant, finite = _scan(leaf, judged, pool)
+        usable = (finite > constant)[judged]
+
+        def diagnose(start: int) -> None:
+            block = slice(start, start + width)
+            x = np.ascontiguousarray(np.moveaxis(draws[:, :, block], -1, 0))
+            halves = _halves(x)
+            # A quantity may differ in the middle draw only, which is in no half.
+            varies = usable[block] & (halves != halves[:, :1, :1]).any(axis=(1, 2))
+            if varies.any():
+                with np.errstate(all="ignore"):
+                    result[:, judged[block][varies]] = _statistics(x[varies])
+
+        if num_draws >= MIN_DRAWS:
+            list(pool.map(diagnose, range(0, len(judged), width)))
+    num_constant, num_non_finite = np.count_nonzero([constant, ~finite], axis=1)
+    return result.reshape(5, *shape), int(num_constant), int(num_non_finite)
+
+
+def _scan(
+    leaf: Leaf, judged: Integer[np.ndarray, " column"], pool: ThreadPoolExecutor
+) -> tuple[
+    Shaped[np.ndarray, "chain draw column"],
+    Bool[np.ndarray, " quantity"],
+    Bool[np.ndarray, " quantity"],
+]:
+    """One pass: the judged draws, which quantities are constant, which finite."""
+    dtype = np.promote_types(leaf.dtype, np.float32)
+    draws = np.empty((*leaf.shape[:2], len(judged)), dtype)
+    first = np.asarray(leaf[0, slice(0, 1)]).ravel()
+    low, high = first.astype(dtype), first.astype(dtype)
+    width = _BLOCK_VALUES
+    for chain, rows, values in reading.pieces(leaf):
+
+        def include(start: int, values: np.ndarray = values) -> None:
+            block = slice(start, start + width)
+            # NaN stays in both.
+            np.minimum(low[block], values[:, block].min(axis=0), out=low[block])
+            np.maximum(high[block], values[:, block].max(axis=0), out=high[block])
+
+        list(pool.map(include, range(0, len(first), width)))
+        is_all = len(judged) == values.shape[1]
+        draws[chain, rows] = values if is_all else values[:, judged]
+    finite = np.isfinite(low) & np.isfinite(high)
+    return draws, finite & (low == high), finite
 
 
 def _statistics(
@@ -92,8 +129,11 @@ def _halves(
     x: Float[np.ndarray, "quantity chain draw"],
 ) -> Float[np.ndarray, "quantity half draw2"]:
     """The halves of every chain as chains of their own, without an odd middle draw."""
-    half = x.shape[2] // 2
-    return np.concatenate((x[:, :, :half], x[:, :, -half:]), axis=1)
+    num, num_chains, num_draws = x.shape
+    half = num_draws // 2
+    if num_draws % 2:
+        x = np.delete(x, half, axis=2)
+    return x.reshape(num, 2 * num_chains, half)
 
 
 def _quantile(
@@ -150,11 +190,10 @@ def _sort(
     if x.dtype != np.float32:
         order = (np.argsort(x, axis=1) + size * np.arange(num)[:, None]).ravel()
         return order, x.ravel()[order]
-    # The low and the high half of every key, on machines where the low one is first.
-    keys = np.arange(x.size)
-    keys.view(np.int32)[1::2] = _in_order(x.ravel().view(np.int32))
+    keys = _in_order(x.ravel().view(np.int32)).astype(np.int64) << 32
+    keys |= np.arange(x.size)
     keys.reshape(num, size).sort(axis=1)
-    ordered = _in_order(keys.view(np.int32)[1::2]).view(np.float32)
+    ordered = _in_order((keys >> 32).astype(np.int32)).view(np.float32)
     keys &= 0xFFFFFFFF
     return keys, ordered
 
@@ -186,13 +225,11 @@ def _effective_sample_size(
     x: Float[np.ndarray, "quantity chain n"],
 ) -> Float[np.ndarray, " quantity"]:
     """The sample size by Geyer's initial monotone sequence (section 3.2)."""
-    num, num_chains, n = x.shape
+    num_chains, n = x.shape[1:]
     size = num_chains * n
     means = x.mean(axis=2, keepdims=True)
     length = fftpack.next_fast_len(2 * n)
-    padded = np.zeros((num, num_chains, length), np.float32)
-    np.subtract(x, means, out=padded[:, :, :n])
-    spectrum = np.asarray(fft.rfft(padded, axis=2)).view(np.float32)
+    spectrum = np.asarray(fft.rfft(x - means, length, axis=2)).view(np.float32)
     power = np.einsum("qcf,qcf->qf", spectrum, spectrum)
     power = np.add(power[:, ::2], power[:, 1::2], dtype=float) / num_chains
     autocovariance = np.asarray(fft.irfft(power, length, axis=1))[:, :n] / n

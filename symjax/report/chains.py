@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from symjax.evaluation.convergence import Statistic
+from symjax.evaluation.convergence import Convergence, Statistic
 from symjax.plots.style import percent
 from symjax.report.comparison import Comparison
 
@@ -155,6 +155,14 @@ def flat(statistic: dict[str, Statistic]) -> np.ndarray:
     leaves = [np.ravel(leaf) for leaf in statistic.values()]
     values = np.concatenate(leaves) if leaves else np.empty(0)
     return values[~np.isnan(values)]
+
+
+def sample(convergence: Convergence) -> str:
+    """What was judged, where it is not all: for the end of a sentence."""
+    return (
+        f"a random sample of {convergence.num_judged:,} of the "
+        f"{convergence.num_quantities:,}"
+    )
 
 
 def _name(chains: list[int]) -> str:

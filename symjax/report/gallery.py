@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from symjax import evaluation, plots
 from symjax.evaluation.convergence import SlowQuantity
+from symjax.evaluation.reading import Leaf, take
 from symjax.report import examples
-from symjax.report.chains import flat
+from symjax.report.chains import flat, sample
 from symjax.report.comparison import Comparison, Method, Numbers, Trace
 
 
@@ -40,7 +41,7 @@ def pictures(
     *,
     x: Num[Numbers, "example ..."] | None = None,
     trace: Trace | None = None,
-    read_leaf: Callable[[str], Num[Numbers, "chain draw ..."]] | None = None,
+    read_leaf: Callable[[str], Leaf] | None = None,
 ) -> list[Picture]:
     """All pictures that the given arrays allow, in the order of the report.
 
@@ -51,7 +52,7 @@ def pictures(
         targets: Test targets.
         x: Test inputs, shown where they look like images.
         trace: What the chains of the reference logged.
-        read_leaf: Gives the draws of the leaf at a path, as `store.Run.read_leaf` does;
+        read_leaf: Gives the leaf of draws at a path, which may be read when indexed;
             needed for the traces of weights.
 
     Returns:
@@ -104,13 +105,20 @@ def _rhat(comparison: Comparison) -> Picture | None:
     if rhat is None:
         return None
     weight = comparison.weight and comparison.weight.rhat
-    return Picture(
-        "Do the chains agree?",
-        plots.rhat(flat(weight or {}), flat(rhat)),
+    reading = (
         "R-hat compares the spread between chains with that within: 1 means that "
         "they can't be told apart. Weights may well stay above it, since symmetric "
         "copies of a network have different weights and the same predictions; the "
-        "right panel is the one to judge by.",
+        "right panel is the one to judge by."
+    )
+    for what, of in (
+        ("weights", comparison.weight),
+        ("predictions", comparison.function),
+    ):
+        if of is not None and of.num_judged < of.num_quantities:
+            reading += f" The {what} shown are {sample(of)}."
+    return Picture(
+        "Do the chains agree?", plots.rhat(flat(weight or {}), flat(rhat)), reading
     )
 
 
@@ -176,17 +184,22 @@ def _disputed_draws(comparison: Comparison, reference: Method) -> Picture:
 
 def _slow_weights(
     comparison: Comparison,
-    read_leaf: Callable[[str], Num[Numbers, "chain draw ..."]] | None,
+    read_leaf: Callable[[str], Leaf] | None,
 ) -> Picture | None:
     if comparison.weight is None or read_leaf is None:
         return None
     worst = evaluation.slowest(comparison.weight, 6)
     if not worst:
         return None
-    leaves = {path: read_leaf(path) for path in {quantity.path for quantity in worst}}
-    traces = [np.asarray(leaves[q.path][:, :, *q.index]) for q in worst]
+    traces = {}
+    for path in {quantity.path for quantity in worst}:
+        leaf = read_leaf(path)
+        listed = [quantity for quantity in worst if quantity.path == path]
+        columns = np.array([_column(quantity, leaf) for quantity in listed])
+        drawn = np.moveaxis(take(leaf, columns), -1, 0)
+        traces |= dict(zip(listed, drawn, strict=True))
     figure = plots.slowest_weights(
-        np.stack(traces, axis=-1),
+        np.stack([traces[quantity] for quantity in worst], axis=-1),
         [_label(quantity) for quantity in worst],
     )
     return Picture(
@@ -195,6 +208,13 @@ def _slow_weights(
         "Chains that keep to levels of their own are in different copies or modes of "
         "the network; chains that drift are too short.",
     )
+
+
+def _column(quantity: SlowQuantity, leaf: Leaf) -> int:
+    """Its place in the leaf with the axes behind (chain, draw) made one."""
+    if not quantity.index:
+        return 0
+    return int(np.ravel_multi_index(quantity.index, leaf.shape[2:]))
 
 
 def _label(quantity: SlowQuantity) -> str:

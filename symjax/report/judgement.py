@@ -181,9 +181,16 @@ def _left_out(comparison: Comparison) -> list[Finding]:
 
 def _share_text(convergence: Convergence, share: float, what: str) -> str:
     values = flat(convergence.rhat or {})
-    return (
+    text = (
         f"R-hat is below {_RHAT} for {percent(share)} of {values.size:,} {what} "
         f"(largest {np.max(values):.2f})"
+    )
+    if convergence.num_judged == convergence.num_quantities:
+        return text
+    error = 2 * math.sqrt(share * (1 - share) / values.size)
+    return (
+        f"{text}, from {chains.sample(convergence)}, which puts the share within "
+        f"{100 * error:.1g} percentage points"
     )
 
 

@@ -105,13 +105,17 @@ def summary(comparison: Comparison) -> dict[str, Any]:
     if regression:
         distances = (*distances, "mean_distance")
         fields = (*fields, "rmse", "gaussian_nll", "mean_distance")
-    weight = comparison.weight
+    function, weight = comparison.function, comparison.weight
     return {
         "methods": {s.name: _numbers(s, fields) for s in _all_scores(comparison)},
         "between_chain": _numbers(comparison.between_chains, distances),
         "rhat": {
-            "function_share_below_1.05": share_below(comparison.function.rhat, 1.05),
+            "function_share_below_1.05": share_below(function.rhat, 1.05),
             "weight_share_below_1.05": share_below(weight and weight.rhat, 1.05),
+        },
+        "rhat_judged": {
+            name: of and {"judged": of.num_judged, "of": of.num_quantities}
+            for name, of in (("function", function), ("weight", weight))
         },
         "acceptance": _number(_acceptance(comparison)),
         "seconds": _number(_seconds(comparison)),

@@ -17,3 +17,4 @@ overwritten when the run goes on.
 from symjax.store.directory import Commit, Run, claim, create, open
 from symjax.store.export import export_arviz, export_npz
 from symjax.store.files import StoreError, explained, read_json, write_json
+from symjax.store.leaves import StoredLeaf

@@ -1,8 +1,8 @@
 """`Run`: what can be done with the folder of one run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from symjax.store.files import (
     read_json,
     write_json,
 )
+from symjax.store.leaves import StoredLeaf, nest
 from symjax.types import Params
 
 
@@ -200,20 +201,41 @@ class Run:
 
         Returns:
             NumPy arrays `(chain, draw, ...)`.
+        """
+        build = self._builder(like)
+        stop = self.committed.num_draws
+        return build(self.draw_arrays.read(self.leaves, chains, draws, stop))
+
+    def lazy(self, like: Params = None) -> Params:
+        """The committed draws, read only when they are indexed.
+
+        For `evaluation.predict` and `evaluation.summarise`, which then hold few of
+        them at a time.
+
+        Args:
+            like: A params pytree whose structure the result takes, as in `read`.
+
+        Returns:
+            `StoredLeaf`s `(chain, draw, ...)`.
+        """
+        stop, arrays = self.committed.num_draws, self.draw_arrays
+        leaves = [StoredLeaf(arrays, path, stop) for path in self.leaves]
+        return self._builder(like)(leaves)
+
+    def _builder(self, like: Params) -> Callable[[list[Any]], Params]:
+        """What makes a pytree of one value for each leaf.
 
         Raises:
             ValueError: if `like` has other leaves than the run.
         """
-        if like is not None and trees.paths(like) != list(self.leaves):
+        if like is None:
+            return lambda values: nest(dict(zip(self.leaves, values, strict=True)))
+        if trees.paths(like) != list(self.leaves):
             raise ValueError(
                 f"`like` must have the leaves of the run, {list(self.leaves)}, got "
                 f"{trees.paths(like)}."
             )
-        stop = self.committed.num_draws
-        values = self.draw_arrays.read(self.leaves, chains, draws, stop)
-        if like is not None:
-            return jax.tree.unflatten(jax.tree.structure(like), values)
-        return _nest(dict(zip(self.leaves, values, strict=True)))
+        return partial(jax.tree.unflatten, jax.tree.structure(like))
 
     def read_leaf(
         self,
@@ -273,17 +295,3 @@ class Run:
             for name, before in self.environment.items()
             if now.get(name) != before
         ]
-
-
-def _nest(leaves: dict[str, np.ndarray]) -> Any:
-    """Nested dicts by path; the empty path is the leaf itself."""
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        if not path:
-            return leaf
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = leaf
-    return tree
