@@ -216,7 +216,7 @@ class Walk:
                 return self.constant(atom.val)
             return values[atom]
 
-        for eqn in _live(jaxpr):
+        for eqn in map(_plain, _live(jaxpr)):
             self._eqns.append(eqn)
             operands = [read(atom) for atom in eqn.invars]
             rule = self.rules.get(eqn.primitive.name)
@@ -232,6 +232,20 @@ class Walk:
 def shape_of(var: core.Var) -> tuple[int, ...]:
     """The shape of a variable; that of a token is empty."""
     return tuple(getattr(var.aval, "shape", ()))
+
+
+def _plain(eqn: core.JaxprEqn) -> core.JaxprEqn:
+    """The equation with Python integers, where JAX recorded some of NumPy."""
+
+    def convert(entry: Any) -> Any:
+        if isinstance(entry, np.integer):
+            return int(entry)
+        if isinstance(entry, tuple):
+            parts = map(convert, entry)
+            return type(entry)(*parts) if hasattr(entry, "_fields") else tuple(parts)
+        return entry
+
+    return eqn.replace(params={key: convert(v) for key, v in eqn.params.items()})
 
 
 def _live(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:

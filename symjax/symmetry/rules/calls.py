@@ -39,7 +39,7 @@ def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     jaxpr, jaxpr_consts = _open(eqn.params["jaxpr"])
     consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
     stacks = operands[num_consts + num_carry :]
-    step = Node(int(eqn.params["length"]))
+    step = Node(eqn.params["length"])
     walk.pin(step, "steps of a loop come in order", natural=True)
     outside, walk.loops = walk.loops, (*walk.loops, step)
     inside = [walk.value(value.own, [value]) for value in (*consts, *carry)]

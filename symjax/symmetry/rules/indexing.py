@@ -73,7 +73,7 @@ def _top_k(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]
     results = []
     for scale in ((1,), (0,)):
         own = list(operand.own)
-        own[axis] = Node(int(eqn.params["k"]))
+        own[axis] = Node(eqn.params["k"])
         walk.pin(own[axis], "the largest entries along it are picked")
         result = walk.value(own, operands)
         links = [_links_without(operand, [axis])]
@@ -90,7 +90,7 @@ def _window(scale: Law, sign: Law) -> Rule:
         (operand,) = operands
         own, slid = list(operand.own), []
         for axis, node in enumerate(operand.own):
-            if int(eqn.params["window_dimensions"][axis]) > 1 or (
+            if eqn.params["window_dimensions"][axis] > 1 or (
                 shape_of(eqn.outvars[0])[axis] != node.size
             ):
                 slid.append(axis)

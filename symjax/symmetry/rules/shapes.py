@@ -35,7 +35,7 @@ def _broadcast_in_dim(
     operand, *dynamic = operands
     if dynamic:
         return None
-    axes = [Node(int(size)) for size in eqn.params["shape"]]
+    axes = [Node(size) for size in eqn.params["shape"]]
     links = []
     for source, target in enumerate(eqn.params["broadcast_dimensions"]):
         if operand.own[source].size == axes[target].size:
@@ -167,7 +167,7 @@ def join(walk: Walk, operands: Sequence[Value], axis: int) -> Value:
 
 def _pad(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] | None:
     operand, filler = operands
-    config = [tuple(map(int, sizes)) for sizes in eqn.params["padding_config"]]
+    config = eqn.params["padding_config"]
     if any(low < 0 or high < 0 or inner for low, high, inner in config):
         return None
     for axis, (low, high, _) in enumerate(config):
@@ -236,14 +236,14 @@ def _slice(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]
     strides = eqn.params["strides"] or [1] * operand.rank
     starts, stops = eqn.params["start_indices"], eqn.params["limit_indices"]
     for axis in range(operand.rank):
-        bounds = (int(starts[axis]), int(stops[axis]), int(strides[axis]))
+        bounds = (starts[axis], stops[axis], strides[axis])
         operand = take_range(walk, operand, axis, *bounds)
     return [operand]
 
 
 def _split(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     (operand,), start, results = operands, 0, []
-    for size in map(int, eqn.params["sizes"]):
+    for size in eqn.params["sizes"]:
         stop = start + size
         results.append(take_range(walk, operand, eqn.params["axis"], start, stop))
         start = stop
