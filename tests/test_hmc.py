@@ -10,7 +10,7 @@ from blackjax.diagnostics import effective_sample_size
 from blackjax.mcmc import integrators, trajectory
 from scipy.special import digamma, polygamma
 
-from symjax import densities, energies, mesh, posterior, run
+from symjax import densities, energies, mesh, posterior, run, samplers
 from symjax.samplers import hmc
 from symjax.types import Data
 
@@ -177,6 +177,14 @@ def test_warmup_reaches_the_target_acceptance_and_then_stands_still():
     assert np.all(np.ptp(tried, axis=1) > 0)
     kept = info.step_size[:, 300]
     assert np.all(np.abs(np.log(kept / np.exp(np.log(tried).mean(1)))) < 0.1)
+
+
+def test_a_first_step_that_meets_the_target_is_kept():
+    warmup = samplers.step_size_warmup(0.3, num_warmup=9, target_acceptance=0.8)
+    adaptation, size = warmup.init(), jnp.array(0.3)
+    for i in range(12):
+        adaptation, size = warmup.update(adaptation, size, jnp.array(i), jnp.array(0.8))
+        np.testing.assert_allclose(size, 0.3, rtol=1e-5)
 
 
 def test_a_trajectory_keeps_its_length_when_the_first_step_was_far_too_large():

@@ -8,7 +8,6 @@ References:
     Neal (2011), MCMC using Hamiltonian dynamics, sections 5.2 and 5.3.
     Izmailov, Vikram, Hoffman, Wilson (2021), What are Bayesian neural network
     posteriors really like?, section 3 (trajectory length pi * prior std / 2).
-    Hoffman and Gelman (2014), The No-U-Turn sampler, section 3.2 (dual averaging).
 """
 
 import math
@@ -18,28 +17,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from blackjax.adaptation.step_size import (
-    DualAveragingAdaptationState,
-    dual_averaging_adaptation,
-)
 from blackjax.mcmc import hmc
 from blackjax.mcmc.proposal import static_binomial_sampling
 from blackjax.mcmc.trajectory import static_integration
 from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, energies
+from symjax.samplers import Adaptation, step_size_warmup
 from symjax.types import Algorithm, Key, LogDensity, Params
 
 
 MAX_GROWTH = 8
 """While the step size adapts, trajectories take at most this many times the leapfrogs
 first asked for: a step that is tried out far too small shall not cost hours."""
-
-
-ADAPTATION_GAMMA = 0.5
-"""Shrinkage of dual averaging. In thousands of dimensions acceptance falls from 1 to 0
-within a factor of two of the step size; the usual 0.05 then throws the step size up and
-down by factors of ten, and its average comes out too small."""
 
 
 class State(NamedTuple):
@@ -50,7 +40,7 @@ class State(NamedTuple):
     gradient: Params
     iteration: Int[Array, ""]
     step_size: Float[Array, ""]
-    adaptation: DualAveragingAdaptationState
+    adaptation: Adaptation
 
 
 class _Outcome(NamedTuple):
@@ -111,7 +101,8 @@ def build(
             other densities are subtracted.
         step_size: Leapfrog step, in units of the parameters (unit mass); the first one
             if there is a warm-up.
-        num_steps: Leapfrogs of a trajectory. Give this or `trajectory_length`.
+        num_steps: Leapfrogs of a trajectory. Give exactly one of this and
+            `trajectory_length`.
         trajectory_length: step size times number of leapfrogs, rounded up to whole
             leapfrogs; `rule_length` is the reference rule.
         inverse_mass_matrix: Diagonal of M^-1: a number, or a pytree like the
@@ -125,10 +116,6 @@ def build(
     Returns:
         `Algorithm` whose `num_warmup` is the larger of the two phases.
 
-    Raises:
-        ValueError: if a value is out of range, or not exactly one of `num_steps` and
-            `trajectory_length` is given.
-
     Example:
         >>> import jax, jax.numpy as jnp
         >>> log_density = lambda x, data: -jnp.sum(x**2) / 2
@@ -136,42 +123,21 @@ def build(
         >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
         >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
     """
-    checks.positive(
-        step_size=step_size,
-        trajectory_length=trajectory_length,
-        divergence_threshold=divergence_threshold,
+    checks.positive(divergence_threshold=divergence_threshold)
+    checks.at_least(0, num_unadjusted=num_unadjusted)
+    warmup = step_size_warmup(
+        step_size, num_warmup=num_warmup, target_acceptance=target_acceptance
     )
-    checks.at_least(1, num_steps=num_steps)
-    checks.at_least(0, num_warmup=num_warmup, num_unadjusted=num_unadjusted)
-    if not 0 < target_acceptance < 1:
-        raise ValueError(
-            f"`target_acceptance` must be between 0 and 1, got {target_acceptance}."
-        )
-    if num_steps is not None and trajectory_length is None:
-        first_num_steps = num_steps
-    elif num_steps is None and trajectory_length is not None:
-        first_num_steps = count_steps(trajectory_length, step_size)
-    else:
-        raise ValueError(
-            "Give exactly one of `num_steps` and `trajectory_length`, got "
-            f"{num_steps} and {trajectory_length}."
-        )
-    adaptation_init, adaptation_update, adaptation_final = dual_averaging_adaptation(
-        target_acceptance, gamma=ADAPTATION_GAMMA
-    )
+    first_num_steps = _first_num_steps(step_size, num_steps, trajectory_length)
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
         value, gradient = jax.value_and_grad(log_density)(params, data)
-        # blackjax draws the step size towards ten times the first one, for those who
-        # have no idea of it; here it was given.
-        adaptation = adaptation_init(step_size)._replace(mu=math.log(step_size))
-        adaptation = jax.tree.map(jnp.asarray, adaptation)
         return State(
-            params, value, gradient, jnp.array(0), jnp.array(step_size), adaptation
+            params, value, gradient, jnp.array(0), jnp.array(step_size), warmup.init()
         )
 
-    def adapted_num_steps(state: State) -> Int[Array, ""] | int:
+    def count_leapfrogs(state: State) -> Int[Array, ""] | int:
         if trajectory_length is None or num_warmup == 0:
             return first_num_steps
         count = jnp.ceil(trajectory_length / state.step_size - 1e-6).astype(int)
@@ -180,15 +146,12 @@ def build(
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         accept_all = state.iteration < num_unadjusted
+        change = partial(energies.change, log_density, inverse_mass_matrix, data)
         kernel: Callable[..., Any] = hmc.build_kernel(
             divergence_threshold=divergence_threshold,
-            build_proposal=partial(
-                _build_proposal,
-                partial(energies.change, log_density, inverse_mass_matrix, data),
-                accept_all,
-            ),
+            build_proposal=partial(_build_proposal, change, accept_all),
         )
-        num_leapfrogs = adapted_num_steps(state)
+        num_leapfrogs = count_leapfrogs(state)
         (position, value, gradient), outcome = kernel(
             key,
             (state.position, state.log_density, state.gradient),
@@ -197,24 +160,17 @@ def build(
             energies.diagonal_metric(inverse_mass_matrix),
             num_leapfrogs,
         )
-        iteration = state.iteration + 1
-        adaptation, step_size = state.adaptation, state.step_size
-        if num_warmup:
-            is_warmup = state.iteration < num_warmup
-            updated = adaptation_update(adaptation, outcome.acceptance_rate)
-            adaptation = _where(is_warmup, updated, adaptation)
-            step_size = jnp.where(
-                iteration < num_warmup,
-                jnp.exp(adaptation.log_step_size),
-                jnp.where(is_warmup, adaptation_final(adaptation), step_size),
-            )
+        adaptation, next_size = warmup.update(
+            state.adaptation, state.step_size, state.iteration, outcome.acceptance_rate
+        )
         info = Info(
             *outcome,
             log_density=value,
             step_size=state.step_size,
             num_steps=jnp.asarray(num_leapfrogs),
         )
-        return State(position, value, gradient, iteration, step_size, adaptation), info
+        iteration = state.iteration + 1
+        return State(position, value, gradient, iteration, next_size, adaptation), info
 
     return Algorithm(init, step, max(num_warmup, num_unadjusted))
 
@@ -237,6 +193,26 @@ def rule_length(prior_std: float) -> float:
         Izmailov et al. (2021), section 3.2.
     """
     return math.pi * prior_std / 2
+
+
+def _first_num_steps(
+    step_size: float, num_steps: int | None, trajectory_length: float | None
+) -> int:
+    """The leapfrogs of the first trajectory.
+
+    Raises:
+        ValueError: if not exactly one of number and length is given.
+    """
+    checks.at_least(1, num_steps=num_steps)
+    checks.positive(trajectory_length=trajectory_length)
+    if num_steps is not None and trajectory_length is None:
+        return num_steps
+    if num_steps is None and trajectory_length is not None:
+        return count_steps(trajectory_length, step_size)
+    raise ValueError(
+        "Give exactly one of `num_steps` and `trajectory_length`, got "
+        f"{num_steps} and {trajectory_length}."
+    )
 
 
 def _build_proposal(
@@ -266,7 +242,3 @@ def _build_proposal(
         return new, _Outcome(acceptance, is_accepted, is_divergent, change), None
 
     return generate
-
-
-def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
