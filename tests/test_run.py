@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -93,6 +94,27 @@ def test_a_run_of_another_key_or_plan_is_not_continued(tmp_path):
     sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
     with pytest.raises(ValueError, match="`run.num_draws` must stay 5"):
         sample(num_draws=6, store=store.open(tmp_path / "run"))
+
+
+def test_a_run_goes_on_from_its_state_whatever_the_starts_are_now(
+    tmp_path, monkeypatch
+):
+    whole = sample(num_draws=5).draws
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("symjax.run.loop.SAVE_SECONDS", -1.0)
+
+    def die(done, text):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("symjax.progress.bar", lambda *_, **__: nullcontext(die))
+        sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
+    kept = store.open(tmp_path / "run")
+    assert kept.committed == store.Commit(3, 3, has_state=True)
+    # A start that is evaluated would be refused.
+    sample(start=jnp.full((2, 3), jnp.nan), num_draws=5, store=kept)
+    np.testing.assert_array_equal(kept.read(), whole)
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

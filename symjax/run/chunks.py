@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from symjax import mesh as meshes, trees
 from symjax.types import Algorithm, Approximation, Data, Key, Keys, Params
@@ -44,7 +44,10 @@ class Plan(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """The compiled programs of a run and what they are called with."""
+    """The compiled programs of a run and what they are called with.
+
+    `sharding` is that of the states, by chains.
+    """
 
     init: Callable[..., Any]
     advance: Callable[..., Any]
@@ -56,7 +59,7 @@ class Programs(NamedTuple):
     info_shape: Any
     num_slots: int
     capacity: int
-    place: Callable[[Any], Any]
+    sharding: NamedSharding
 
 
 def compile_chunks(
@@ -105,7 +108,7 @@ def compile_chunks(
         info_shape,
         num_slots,
         capacity,
-        partial(meshes.place_chains, mesh),
+        NamedSharding(mesh, P("chain")),
     )
 
 

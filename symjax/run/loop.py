@@ -41,10 +41,11 @@ def iterate(
     Raises:
         Stopped: after saving, if a signal asked for it.
     """
-    state, iteration = _start(programs), 0
+    iteration = kept.committed.iteration
     if isinstance(kept, Run) and kept.committed.has_state:
-        state = programs.place(kept.restore(state))
-        iteration = kept.committed.iteration
+        state = _restore(programs, kept)
+    else:
+        state = _start(programs)
     total = plan.num_iterations
     chunk, saved_at = plan.thinning, time.monotonic()
     with (
@@ -115,6 +116,17 @@ def _start(programs: Programs) -> Any:
             "the prior."
         )
     return state
+
+
+def _restore(programs: Programs, kept: Run) -> Any:
+    """The committed state, on the devices; its shapes alone are taken from a start."""
+    starts = (programs.keys[:, 0], programs.params, programs.data)
+    shapes, *_ = jax.eval_shape(programs.init, *starts)
+
+    def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=programs.sharding)
+
+    return kept.restore(jax.tree.map(placed, shapes))
 
 
 def _check_finite(is_finite: np.ndarray, iteration: int, per_slot: int) -> None:
