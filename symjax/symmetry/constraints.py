@@ -32,6 +32,10 @@ class Labels:
         """All variables of a value."""
         return [variable for axis in self.of(value) for variable in axis]
 
+    def form(self, value: Value, axis: int, number: int) -> dict[int, Fraction]:
+        """The exponent of one position of a value, in the variables left free."""
+        return self.exponents.resolve({self.of(value)[axis][number]: Fraction(1)})
+
     def zero(self, variables: Iterator[int] | Sequence[int]) -> None:
         """Forbid any scale."""
         for variable in variables:
@@ -98,7 +102,10 @@ class Labels:
         for one, other, link in relation.contracted:
             left, right = relation.operands[one], relation.operands[other]
             for a, b in self.pairs(link, left, right):
-                self.exponents.require_zero({a: Fraction(1), b: Fraction(1)})
+                form = defaultdict(Fraction)  # a may be b, in a Gram matrix
+                form[a] += 1
+                form[b] += 1
+                self.exponents.require_zero(form)
                 treated[one].add(a)
                 treated[other].add(b)
         return treated

@@ -73,33 +73,63 @@ Vector = dict[int, Fraction]
 """Exponents that are not zero, by the number of the place that they belong to."""
 
 
-def independent(
+def added(
     vectors: Sequence[Vector], known: Sequence[Vector], modulus: int | None
-) -> list[Vector]:
-    """The vectors that add a dimension to the span of `known`, in smallest integers.
+) -> list[int]:
+    """The numbers of the vectors that add a dimension to the span of those before.
 
     Args:
-        vectors: Independent vectors.
-        known: Vectors whose span is taken out.
+        vectors: What is tested, in order.
+        known: Vectors that come before all of them.
         modulus: 2 for signs, None for rational exponents.
     """
-    if not known:
-        return [_smallest(vector, modulus) for vector in vectors]
     span = Exponents(modulus)
-    size = 1 + max(key for vector in (*vectors, *known) for key in vector)
+    size = 1 + max((key for vector in (*vectors, *known) for key in vector), default=-1)
     for _ in range(size):
         span.variable()
     for vector in known:
         span.require_zero(vector)
     found = []
-    for vector in vectors:
+    for index, vector in enumerate(vectors):
         if span.resolve(vector):
             span.require_zero(vector)
-            found.append(_smallest(vector, modulus))
+            found.append(index)
     return found
 
 
-def _smallest(vector: Vector, modulus: int | None) -> Vector:
+def reduced(
+    vectors: Sequence[Vector], order: Sequence[int], modulus: int | None
+) -> list[Vector]:
+    """The reduced echelon form of a basis whose columns come in the given order.
+
+    A combination of the vectors that is zero in the first columns is, after this, a
+    combination of the last vectors, each of which is zero there.
+    """
+    rows, found = list(vectors), []
+    for column in order:
+        pivot = next((row for row in rows if column in row), None)
+        if pivot is None:
+            continue
+        rows.remove(pivot)
+        rows = [_cleared(row, pivot, column, modulus) for row in rows]
+        found = [_cleared(row, pivot, column, modulus) for row in found]
+        found.append(pivot)
+    return found
+
+
+def _cleared(row: Vector, pivot: Vector, column: int, modulus: int | None) -> Vector:
+    if column not in row:
+        return row
+    factor = row[column] / pivot[column]
+    total = dict(row)
+    for key, value in pivot.items():
+        total[key] = total.get(key, Fraction(0)) - factor * value
+    if modulus:
+        total = {key: value % modulus for key, value in total.items()}
+    return {key: value for key, value in total.items() if value}
+
+
+def smallest(vector: Vector, modulus: int | None) -> Vector:
     """The multiple in coprime integers whose first entry is positive."""
     if modulus:
         return vector

@@ -7,7 +7,8 @@ every operation that carries `c` from one value to another carries `g` along wit
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations
 
 from symjax.symmetry.unification import Node, positions
 from symjax.symmetry.walk import Link, Relation, Value
@@ -28,25 +29,39 @@ def partners(value: Value, axis: int, index: int) -> list[tuple[Node, int]]:
     return found
 
 
+Keys = Callable[[Value, int, int], Iterable[Hashable]]
+
+
 def independent_batches(
-    relations: Sequence[Relation], values: Sequence[Value]
-) -> dict[Node, set[Node]]:
-    """For each leaf, the leaves over whose indices it is independent."""
+    relations: Sequence[Relation], values: Sequence[Value], keys: Keys
+) -> dict[Hashable, set[Node]]:
+    """For each key, the leaves over whose indices it is independent.
+
+    Args:
+        relations: All operations.
+        values: Values that may occur in none of them.
+        keys: `(value, axis, number of the position)` to what moves these units: the
+            unit kind itself for permutations, generators for scalings.
+    """
     every = {id(value): value for value in values}
     for relation in relations:
         for value in (relation.result, *relation.operands):
             every[id(value)] = value
-    batches: dict[Node, set[Node]] = {}
+    batches: dict[Hashable, set[Node]] = {}
     for value in every.values():
         for axis, node in enumerate(value.axes):
-            for index, position in enumerate(positions(node)):
-                counts = Counter(leaf for leaf, _ in partners(value, axis, index))
+            for number, position in enumerate(positions(node)):
+                found = tuple(keys(value, axis, number))
+                if not found:
+                    continue
+                counts = Counter(leaf for leaf, _ in partners(value, axis, number))
                 once = {leaf for leaf, count in counts.items() if count == 1}
-                leaf = position.leaf
-                batches[leaf] = batches.get(leaf, once) & (once - {leaf})
+                once.discard(position.leaf)
+                for key in found:
+                    batches[key] = batches.get(key, once) & once
     for relation in relations:
         for one, other, links in _carried(relation):
-            _require_carried(batches, one, other, links)
+            _require_carried(batches, keys, one, other, links)
     return batches
 
 
@@ -54,32 +69,37 @@ def _carried(relation: Relation) -> Iterator[tuple[Value, Value, list[Link]]]:
     """Pairs of values that an operation links, with the links between them."""
     for value, links in zip(relation.operands, relation.links, strict=True):
         yield value, relation.result, list(links)
-    for one, other, _ in relation.contracted:
-        left, right = relation.links[one], relation.links[other]
+    numbered = list(enumerate(zip(relation.operands, relation.links, strict=True)))
+    for (i, (one, left)), (j, (other, right)) in combinations(numbered, 2):
+        summed = [link for a, b, link in relation.contracted if (a, b) == (i, j)]
         through = [
             Link(a.source, b.source)
             for a in left
             for b in right
-            if a.target == b.target
+            if a.target == b.target and a.target_range == b.target_range
         ]
-        summed = [link for i, j, link in relation.contracted if (i, j) == (one, other)]
-        yield relation.operands[one], relation.operands[other], [*through, *summed]
+        yield one, other, [*through, *summed]
 
 
 def _require_carried(
-    batches: dict[Node, set[Node]], one: Value, other: Value, links: Sequence[Link]
+    batches: dict[Hashable, set[Node]],
+    keys: Keys,
+    one: Value,
+    other: Value,
+    links: Sequence[Link],
 ) -> None:
+    """Take out the batches that some link does not carry along."""
     places = [_axes_of(value) for value in (one, other)]
     for link in links:
-        shared = _leaves(one, link.source) & _leaves(other, link.target)
-        for leaf in shared:
-            for batch in list(batches[leaf]):
+        shared = _keys_on(keys, one, link.source) & _keys_on(keys, other, link.target)
+        for key in shared:
+            for batch in list(batches[key]):
                 sources, targets = places[0][batch], places[1][batch]
                 if not any(
                     sources <= set(also.source) and targets <= set(also.target)
                     for also in links
                 ):
-                    batches[leaf].discard(batch)
+                    batches[key].discard(batch)
 
 
 def _axes_of(value: Value) -> dict[Node, set[int]]:
@@ -90,5 +110,10 @@ def _axes_of(value: Value) -> dict[Node, set[int]]:
     return found
 
 
-def _leaves(value: Value, axes: Sequence[int]) -> set[Node]:
-    return {p.leaf for axis in axes for p in positions(value.axes[axis])}
+def _keys_on(keys: Keys, value: Value, axes: Sequence[int]) -> set[Hashable]:
+    return {
+        key
+        for axis in axes
+        for number in range(len(positions(value.axes[axis])))
+        for key in keys(value, axis, number)
+    }

@@ -33,7 +33,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Axis:
-    """Where the units of a group lie in one parameter.
+    """Where the units of a group lie in one parameter; a number counts as shape (1,).
 
     Unit `u` of batch index `b` has, along `unit.axis`, the positions
     `start + unit.stride * u + (strides of the batch and rest factors on that axis)`. A
@@ -131,8 +131,12 @@ class Spec:
     Attributes:
         permutations: Groups of permutations, those inside a batch before those that
             move the batch.
-        scalings: Groups of positive scalings; together they are independent.
+        scalings: Groups of positive scalings.
         signs: Groups of signs.
+        redundant_scalings: How many of the scales other groups can undo. It is not zero
+            where two kinds of unit that are not nested, such as heads and the units in
+            all of them, scale the same parameters.
+        redundant_signs: The same of signs.
         shapes: `(path, shape)` of every parameter.
         pins: What was given up, and which operation is why.
     """
@@ -142,6 +146,8 @@ class Spec:
     signs: tuple[Group, ...]
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     pins: tuple[Pin, ...] = ()
+    redundant_scalings: int = 0
+    redundant_signs: int = 0
 
     def __iter__(self) -> Iterator[Group]:
         """All groups: permutations, then scalings, then signs."""
@@ -150,17 +156,20 @@ class Spec:
     @property
     def log_order(self) -> float:
         """Log of the number of permutations and signs of parameters, in nats."""
-        return sum(group.log_order for group in self)
+        orders = sum(group.log_order for group in self)
+        return orders - self.redundant_signs * math.log(2)
 
     @property
     def num_scalings(self) -> int:
         """Dimension of the scaling group."""
-        return sum(math.prod(group.shape) for group in self.scalings)
+        free = sum(math.prod(group.shape) for group in self.scalings)
+        return free - self.redundant_scalings
 
     @property
     def num_signs(self) -> int:
         """How many signs may be flipped independently."""
-        return sum(math.prod(group.shape) for group in self.signs)
+        free = sum(math.prod(group.shape) for group in self.signs)
+        return free - self.redundant_signs
 
     def __str__(self) -> str:
         """One line a group, then what was pinned by what."""

@@ -22,7 +22,8 @@ class Value:
     """A value of the network.
 
     Attributes:
-        axes: Index sets of its axes, then of the steps of the loops around it.
+        axes: Index sets of its axes, then one of a single index that stands for the
+            value as a whole, then those of the steps of the loops around it.
         rank: How many of the axes are its own.
         constant: The number that all entries equal, where that is known.
         depends: Whether it depends on the parameters.
@@ -45,7 +46,7 @@ class Value:
 
     @property
     def own(self) -> tuple[Node, ...]:
-        """The axes without those of the loops."""
+        """The axes that the array has."""
         return self.axes[: self.rank]
 
     @property
@@ -108,6 +109,7 @@ class Walk:
         self.rules = rules
         self.relations: list[Relation] = []
         self.unknown: list[Cause] = []
+        self.whole = Node(1)
         self.loops: tuple[Node, ...] = ()
         self._eqns: list[core.JaxprEqn] = []
 
@@ -116,7 +118,7 @@ class Walk:
     def value(self, axes: Sequence[Node], operands: Sequence[Value] = ()) -> Value:
         """A new value inside the loops that the walk is in."""
         depends = any(operand.depends for operand in operands)
-        return Value((*axes, *self.loops), len(axes), depends=depends)
+        return Value((*axes, self.whole, *self.loops), len(axes), depends=depends)
 
     def fresh(self, shape: Sequence[int], operands: Sequence[Value] = ()) -> Value:
         """A new value of which nothing is known but its shape."""
@@ -173,14 +175,14 @@ class Walk:
         sign: Law,
         contracted: Sequence[tuple[int, int, Link]] = (),
     ) -> Value:
-        """Record a relation, with the steps of the loops linked to each other."""
+        """Record a relation, with the wholes and the loops linked to each other."""
 
-        def of_loops(one: Value, other: Value) -> list[Link]:
+        def of_rest(one: Value, other: Value) -> list[Link]:
             shared = min(len(one.axes) - one.rank, len(other.axes) - other.rank)
             return [Link((one.rank + k,), (other.rank + k,)) for k in range(shared)]
 
         pairs = zip(operands, links, strict=True)
-        linked = tuple((*own, *of_loops(value, result)) for value, own in pairs)
+        linked = tuple((*own, *of_rest(value, result)) for value, own in pairs)
         self.relations.append(
             Relation(result, tuple(operands), linked, scale, sign, tuple(contracted))
         )

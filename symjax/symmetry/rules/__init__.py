@@ -5,13 +5,14 @@ None says that it has no answer for these parameters. What is not in the table p
 that it touches.
 """
 
-from symjax.symmetry.rules import calls, elementwise, indexing, linear, shapes
+from symjax.symmetry.rules import blocks, calls, elementwise, indexing, linear, shapes
 from symjax.symmetry.walk import Rule
 
 
 RULES: dict[str, Rule] = {
     **elementwise.RULES,
     **shapes.RULES,
+    **blocks.RULES,
     **indexing.RULES,
     **linear.RULES,
     **calls.RULES,

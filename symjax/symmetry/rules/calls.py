@@ -99,13 +99,9 @@ def _cond(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     return outs
 
 
-CALLS = (
-    "jit pjit closed_call core_call call checkpoint remat remat2 custom_jvp_call "
-    "custom_vjp_call custom_vjp_call_jaxpr composite"
-)
-
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(CALLS.split(), _call),
+    **dict.fromkeys(("jit", "call", "closed_call", "remat2", "composite"), _call),
+    **dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), _call),
     "scan": _scan,
     "while": _while,
     "cond": _cond,

@@ -43,14 +43,14 @@ LAWS: dict[str, tuple[Law, Law]] = {
     "is_finite": ((0,), (0,)),
     "complex": (SAME, SAME),
     "atan2": (COMPARE, NOTHING),
-    **dict.fromkeys(("real", "imag", "conj", "copy", "copy_p"), ((1,), (1,))),
+    **dict.fromkeys(("real", "imag", "conj", "copy"), ((1,), (1,))),
     **dict.fromkeys(("reduce_precision", "name", "stop_gradient"), ((1,), (1,))),
-    **dict.fromkeys(("sharding_constraint", "pvary", "mesh_cast"), ((1,), (1,))),
+    **dict.fromkeys(("sharding_constraint",), ((1,), (1,))),
     # Odd functions.
     **dict.fromkeys(("tanh", "sinh", "asinh", "atanh", "sin", "asin"), (NOTHING, (1,))),
     **dict.fromkeys(("tan", "atan", "erf", "erf_inv", "round"), (NOTHING, (1,))),
     # Even functions.
-    **dict.fromkeys(("cos", "cosh", "bessel_i0e"), (NOTHING, (0,))),
+    **dict.fromkeys(("cos", "cosh", "bessel_i0e", "one_minus_square"), (NOTHING, (0,))),
     # Comparisons of numbers that are scaled alike come out the same.
     **dict.fromkeys(("gt", "ge", "lt", "le"), (COMPARE, NOTHING)),
     **dict.fromkeys(("eq", "ne"), (COMPARE, COMPARE)),
@@ -60,6 +60,7 @@ LAWS: dict[str, tuple[Law, Law]] = {
             "exp2",
             "expm1",
             "log",
+            "log2",
             "log1p",
             "logistic",
             "acos",
@@ -179,5 +180,5 @@ RULES: dict[str, Rule] = {
     "convert_element_type": _convert,
     "select_n": _select,
     "clamp": _clamp,
-    "optimization_barrier": _barrier,
+    **dict.fromkeys(("optimization_barrier", "device_put"), _barrier),
 }

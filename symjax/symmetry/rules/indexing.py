@@ -188,7 +188,16 @@ def _gather(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value
     return [walk.relate(result, operands, [links, index_links], law, law)]
 
 
-def _scatter(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+def _scatter(sign: Law) -> Rule:
+    def rule(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+        return [_scattered(walk, eqn, operands, sign)]
+
+    return rule
+
+
+def _scattered(
+    walk: Walk, eqn: core.JaxprEqn, operands: list[Value], sign: Law
+) -> Value:
     operand, indices, updates = operands
     numbers = eqn.params["dimension_numbers"]
     _fixed(walk, [indices])
@@ -217,13 +226,11 @@ def _scatter(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     for source, axis in enumerate(rest):
         walk.pin(updates.own[axis], "it is written by index")
         walk.pin(indices.own[source], "it indexes what is written")
-    law = SAME if fit else NOTHING
+    laws = (SAME, sign) if fit else (NOTHING, NOTHING)
     result = walk.value(operand.own, operands)
-    result = walk.relate(
-        result, [operand, updates], [own_links(operand), links], law, law
-    )
+    result = walk.relate(result, [operand, updates], [own_links(operand), links], *laws)
     walk.relate(result, [indices], [index_links], ANYTHING, ANYTHING)
-    return [result]
+    return result
 
 
 RULES: dict[str, Rule] = {
@@ -241,7 +248,6 @@ RULES: dict[str, Rule] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
-    "scatter": _scatter,
-    "scatter-add": _scatter,
-    "scatter_add": _scatter,
+    **dict.fromkeys(("scatter", "scatter-add", "scatter-sub"), _scatter(SAME)),
+    **dict.fromkeys(("scatter-max", "scatter-min"), _scatter(NOTHING)),
 }

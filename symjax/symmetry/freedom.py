@@ -1,0 +1,212 @@
+"""Generators of scalings and signs: what the constraints on exponents leave free."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from symjax.symmetry.constraints import Labels
+from symjax.symmetry.exponents import Vector, added, reduced, smallest
+from symjax.symmetry.independence import independent_batches, partners
+from symjax.symmetry.places import Cell, Place, beside, cells
+from symjax.symmetry.unification import Node
+from symjax.symmetry.walk import Relation, Value
+
+
+class Generator(NamedTuple):
+    """A scale or sign of each unit of one kind.
+
+    Attributes:
+        leaf: The unit kind.
+        exponents: By the number of the place of that kind.
+        batch: The kinds over whose indices it is independent.
+    """
+
+    leaf: Node
+    exponents: Vector
+    batch: list[Node]
+
+
+def generators(
+    places: Mapping[Node, list[Place]],
+    leaves: Sequence[Value],
+    relations: Sequence[Relation],
+    rank: Mapping[Node, Any],
+    modulus: int | None,
+) -> tuple[list[Generator], int]:
+    """A basis, and how many of its scales the others can undo.
+
+    Args:
+        places: Of every unit kind.
+        leaves: The parameters.
+        relations: All operations.
+        rank: Of the kinds that may be a batch, outer ones first.
+        modulus: 2 for signs, None for scales.
+    """
+    labels = Labels(modulus)
+    for value in leaves:
+        labels.of(value)
+    for relation in relations:
+        labels.constrain(relation)
+    everything: list[tuple[Node, Vector]] = []
+    weights: dict[int, dict[int, Fraction]] = defaultdict(dict)
+    for leaf, where in places.items():
+        for vector in _basis(labels, where, modulus) if leaf.size else []:
+            for index, exponent in vector.items():
+                place = where[index]
+                variable = labels.of(place.value)[place.axis][place.number]
+                weights[variable][len(everything)] = exponent
+            everything.append((leaf, vector))
+
+    def keys(value: Value, axis: int, number: int) -> list[int]:
+        """The generators that scale these units."""
+        total: dict[int, Fraction] = defaultdict(Fraction)
+        for free, factor in labels.form(value, axis, number).items():
+            for generator, weight in weights.get(free, {}).items():
+                total[generator] += factor * weight
+        return [key for key, sum_ in total.items() if (sum_ % 2 if modulus else sum_)]
+
+    found = independent_batches(relations, leaves, keys)
+    batches = outer_first(
+        found, {k: leaf for k, (leaf, _) in enumerate(everything)}, rank
+    )
+    kept = _without_coarse(
+        [Generator(*each, batches[k]) for k, each in enumerate(everything)],
+        places,
+        modulus,
+    )
+    return kept, _num_redundant(kept, places, modulus)
+
+
+def outer_first(
+    batches: Mapping[Any, set[Node]],
+    owner: Mapping[Any, Node],
+    rank: Mapping[Node, Any],
+) -> dict[Any, list[Node]]:
+    """The batches that lie in the parameters, in a fixed order.
+
+    Two kinds may each be independent over the other; then the first in rank is the
+    batch, so that what acts inside a batch always comes before what moves the batch.
+
+    Args:
+        batches: What each key is independent over.
+        owner: The unit kind of each key.
+        rank: Of the kinds that may be a batch.
+    """
+    over: dict[Node, set[Node]] = defaultdict(set)
+    for key, found in batches.items():
+        over[owner[key]] |= found
+
+    def is_outer(batch: Node, leaf: Node) -> bool:
+        mutual = leaf in over[batch]
+        return batch in rank and not (mutual and rank[batch] > rank[leaf])
+
+    return {
+        key: sorted(
+            (
+                each
+                for each in found
+                if owner[key] in rank and is_outer(each, owner[key])
+            ),
+            key=rank.__getitem__,
+        )
+        for key, found in batches.items()
+    }
+
+
+def _basis(labels: Labels, where: Sequence[Place], modulus: int | None) -> list[Vector]:
+    """Exponents over the places of a unit kind, one vector for each that is free.
+
+    The places with least beside them come first, so that as many vectors as possible
+    leave them alone and are independent over more.
+    """
+    basis: dict[int, Vector] = defaultdict(dict)
+    for index, place in enumerate(where):
+        form = labels.form(place.value, place.axis, place.number)
+        for free, factor in form.items():
+            basis[free][index] = factor
+    beside = [len(partners(place.value, place.axis, place.number)) for place in where]
+    order = sorted(range(len(where)), key=lambda index: (beside[index], index))
+    return reduced([basis[free] for free in sorted(basis)], order, modulus)
+
+
+def _without_coarse(
+    everything: Sequence[Generator],
+    places: Mapping[Node, list[Place]],
+    modulus: int | None,
+) -> list[Generator]:
+    """Leave out what scales all units of a batch, or whole parameters, alike."""
+    of_leaf: dict[Node, list[Generator]] = defaultdict(list)
+    for generator in everything:
+        of_leaf[generator.leaf].append(generator)
+    kept = []
+    for leaf, basis in of_leaf.items():
+        vectors = [generator.exponents for generator in basis]
+        known = [_coarse(g, leaf, places) for g in everything if leaf in g.batch]
+        if places[leaf][0].is_whole:
+            cell_numbers: dict[Cell, int] = {}
+            vectors = [_constant(g, places, cell_numbers) or {} for g in basis]
+            known = [_constant(g, places, cell_numbers) or {} for g in kept]
+        kept += [
+            basis[index]._replace(exponents=smallest(basis[index].exponents, modulus))
+            for index in added(vectors, known, modulus)
+        ]
+    return kept
+
+
+def _coarse(
+    generator: Generator, leaf: Node, places: Mapping[Node, list[Place]]
+) -> Vector:
+    """The exponents at `leaf` of scaling all units in each of its indices alike."""
+    total: Vector = defaultdict(Fraction)
+    for index, exponent in generator.exponents.items():
+        for number, outer in enumerate(places[leaf]):
+            if beside(places[generator.leaf][index], outer):
+                total[number] += exponent
+    return {number: exponent for number, exponent in total.items() if exponent}
+
+
+def _constant(
+    generator: Generator,
+    places: Mapping[Node, list[Place]],
+    cell_numbers: dict[Cell, int],
+) -> Vector | None:
+    """The exponents of scaling all units alike, by blocks of the parameters."""
+    total: Vector = defaultdict(Fraction)
+    for index, exponent in generator.exponents.items():
+        filled = cells(places[generator.leaf][index])
+        if filled is None:
+            return None
+        for cell in filled:
+            total[cell_numbers.setdefault(cell, len(cell_numbers))] += exponent
+    return {number: exponent for number, exponent in total.items() if exponent}
+
+
+def _num_redundant(
+    kept: Sequence[Generator],
+    places: Mapping[Node, list[Place]],
+    modulus: int | None,
+) -> int:
+    """How many scales can be undone by others.
+
+    Kinds of unit that are not nested can only undo each other where each scales all of
+    its units alike, over the whole network or in one index of a batch that they share.
+    """
+
+    def excess(members: Sequence[Generator]) -> int:
+        numbers: dict[Cell, int] = {}
+        vectors = [_constant(generator, places, numbers) for generator in members]
+        known = [v if modulus is None else _odd(v) for v in vectors if v is not None]
+        return len(known) - len(added(known, [], modulus))
+
+    total = excess(kept)
+    for batch in dict.fromkeys(
+        batch for generator in kept for batch in generator.batch
+    ):
+        members = [g for g in kept if batch in g.batch or g.leaf is batch]
+        total += excess(members) * (batch.size - 1)
+    return total
+
+
+def _odd(vector: Vector) -> Vector:
+    return {number: Fraction(1) for number, value in vector.items() if value % 2}

@@ -1,0 +1,130 @@
+"""Where the unit kinds of a network lie in its parameters."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from typing import NamedTuple
+
+from symjax.symmetry.independence import partners
+from symjax.symmetry.spec import Axis, Factor
+from symjax.symmetry.unification import Node, Position, flat, positions
+from symjax.symmetry.walk import Value
+
+
+class Place(NamedTuple):
+    """One position of a unit kind on one axis of one parameter.
+
+    The kind of the whole lies on an axis beyond those of the array.
+    """
+
+    path: str
+    value: Value
+    axis: int
+    number: int
+
+    @property
+    def position(self) -> Position:
+        """Offset and strides along the axis."""
+        return positions(self.value.axes[self.axis])[self.number]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the parameter as a whole."""
+        return self.axis == self.value.rank
+
+
+def find_places(
+    paths: Sequence[str], leaves: Sequence[Value]
+) -> dict[Node, list[Place]]:
+    """The places of every unit kind; kinds come in the order of parameters and axes."""
+    places: dict[Node, list[Place]] = defaultdict(list)
+    wholes: dict[Node, list[Place]] = defaultdict(list)
+    for path, value in zip(paths, leaves, strict=True):
+        for axis, node in enumerate(value.own):
+            for number, position in enumerate(positions(node)):
+                places[position.leaf].append(Place(path, value, axis, number))
+        whole = positions(value.axes[value.rank])[0].leaf
+        wholes[whole].append(Place(path, value, value.rank, 0))
+    return {**places, **wholes}
+
+
+def strides(place: Place, batch: Sequence[Node], exponent: Fraction) -> Axis:
+    """The place as strides along the axes of the array that it needs."""
+    if place.is_whole:
+        whole = [Factor(0, node.size, 1) for node in place.value.own[:1]]
+        return _axis(place, Factor(0, 1, 1), [], whole, {0: 0}, exponent)
+    position = place.position
+    starts = {place.axis: position.start}
+    factors = [
+        (node, Factor(place.axis, node.size, stride))
+        for node, stride in position.siblings
+    ]
+    for other, axis in partners(place.value, place.axis, place.number):
+        if other in batch and axis != place.axis:
+            inside = positions(place.value.axes[axis])
+            found = next(p for p in inside if p.leaf is other)
+            starts[axis] = found.start
+            factors.append((other, Factor(axis, other.size, found.stride)))
+            factors += [(n, Factor(axis, n.size, step)) for n, step in found.siblings]
+    of_batch = [
+        next(factor for node, factor in factors if _leaf(node) is other)
+        for other in batch
+    ]
+    rest = list(dict.fromkeys(f for _, f in factors if f not in of_batch))
+    unit = Factor(place.axis, position.leaf.size, position.stride)
+    return _axis(place, unit, of_batch, rest, starts, exponent)
+
+
+def _axis(
+    place: Place,
+    unit: Factor,
+    batch: Sequence[Factor],
+    rest: Sequence[Factor],
+    starts: dict[int, int],
+    exponent: Fraction,
+) -> Axis:
+    return Axis(
+        path=place.path,
+        unit=unit,
+        batch=tuple(batch),
+        rest=tuple(rest),
+        starts=tuple(starts.items()),
+        exponent=int(exponent) if exponent.denominator == 1 else exponent,
+    )
+
+
+def _leaf(node: Node) -> Node | None:
+    inside = positions(node)
+    return inside[0].leaf if len(inside) == 1 else None
+
+
+def beside(place: Place, outer: Place) -> bool:
+    """Whether a unit kind of a batch lies alongside the units that it holds."""
+    if place.value is not outer.value:
+        return False
+    if outer.axis != place.axis:
+        return True
+    one, other = place.position, outer.position
+    return other.start <= one.start and one.last <= other.last
+
+
+Cell = tuple[str, tuple[int, ...]]
+"""A block of a parameter: which part of each concatenated axis."""
+
+
+def cells(place: Place) -> list[Cell] | None:
+    """The blocks that a place fills; None where it fills a part of a block."""
+    parts = [[part.size for part in flat(node, "sum")] for node in place.value.own]
+    picked = [list(range(len(sizes))) for sizes in parts]
+    if not place.is_whole:
+        offsets = [sum(parts[place.axis][:k]) for k in picked[place.axis]]
+        position = place.position
+        picked[place.axis] = [
+            k
+            for k in picked[place.axis]
+            if (offsets[k], parts[place.axis][k]) == (position.start, position.extent)
+        ]
+        if not picked[place.axis]:
+            return None
+    return [(place.path, index) for index in product(*picked)]
