@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from symjax.symmetry.constraints import Labels
 from symjax.symmetry.exponents import Vector, added, reduced, smallest
 from symjax.symmetry.independence import independent_batches, partners
-from symjax.symmetry.places import Cell, Place, beside, cells
+from symjax.symmetry.places import Cell, Place, cells
 from symjax.symmetry.unification import Node
 from symjax.symmetry.walk import Relation, Value
 
@@ -139,14 +139,16 @@ def _without_coarse(
     of_leaf: dict[Node, list[Generator]] = defaultdict(list)
     for generator in everything:
         of_leaf[generator.leaf].append(generator)
-    kept = []
+    kept: list[Generator] = []
     for leaf, basis in of_leaf.items():
-        vectors = [generator.exponents for generator in basis]
-        known = [_coarse(g, leaf, places) for g in everything if leaf in g.batch]
+        finer = [g for g in everything if leaf in g.batch]
         if places[leaf][0].is_whole:
-            cell_numbers: dict[Cell, int] = {}
-            vectors = [_constant(g, places, cell_numbers) or {} for g in basis]
-            known = [_constant(g, places, cell_numbers) or {} for g in kept]
+            finer = kept
+        numbers: dict[Cell, int] = {}
+        known, vectors = (
+            [_constant(generator, places, numbers, modulus) for generator in members]
+            for members in (finer, basis)
+        )
         kept += [
             basis[index]._replace(exponents=smallest(basis[index].exponents, modulus))
             for index in added(vectors, known, modulus)
@@ -154,31 +156,19 @@ def _without_coarse(
     return kept
 
 
-def _coarse(
-    generator: Generator, leaf: Node, places: Mapping[Node, list[Place]]
-) -> Vector:
-    """The exponents at `leaf` of scaling all units in each of its indices alike."""
-    total: Vector = defaultdict(Fraction)
-    for index, exponent in generator.exponents.items():
-        for number, outer in enumerate(places[leaf]):
-            if beside(places[generator.leaf][index], outer):
-                total[number] += exponent
-    return {number: exponent for number, exponent in total.items() if exponent}
-
-
 def _constant(
     generator: Generator,
     places: Mapping[Node, list[Place]],
-    cell_numbers: dict[Cell, int],
-) -> Vector | None:
-    """The exponents of scaling all units alike, by blocks of the parameters."""
+    numbers: dict[Cell, int],
+    modulus: int | None,
+) -> Vector:
+    """The exponents of scaling all units alike, by uncut parts of the parameters."""
     total: Vector = defaultdict(Fraction)
     for index, exponent in generator.exponents.items():
-        filled = cells(places[generator.leaf][index])
-        if filled is None:
-            return None
-        for cell in filled:
-            total[cell_numbers.setdefault(cell, len(cell_numbers))] += exponent
+        for cell in cells(places[generator.leaf][index]):
+            total[numbers.setdefault(cell, len(numbers))] += exponent
+    if modulus:
+        total = {number: exponent % modulus for number, exponent in total.items()}
     return {number: exponent for number, exponent in total.items() if exponent}
 
 
@@ -195,9 +185,8 @@ def _num_redundant(
 
     def excess(members: Sequence[Generator]) -> int:
         numbers: dict[Cell, int] = {}
-        vectors = [_constant(generator, places, numbers) for generator in members]
-        known = [v if modulus is None else _odd(v) for v in vectors if v is not None]
-        return len(known) - len(added(known, [], modulus))
+        vectors = [_constant(each, places, numbers, modulus) for each in members]
+        return len(vectors) - len(added(vectors, [], modulus))
 
     total = excess(kept)
     for batch in dict.fromkeys(
@@ -206,7 +195,3 @@ def _num_redundant(
         members = [g for g in kept if batch in g.batch or g.leaf is batch]
         total += excess(members) * (batch.size - 1)
     return total
-
-
-def _odd(vector: Vector) -> Vector:
-    return {number: Fraction(1) for number, value in vector.items() if value % 2}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from symjax.symmetry.independence import partners
 from symjax.symmetry.spec import Axis, Factor
-from symjax.symmetry.unification import Node, Position, flat, positions
+from symjax.symmetry.unification import Node, Position, find, flat, positions
 from symjax.symmetry.walk import Value
 
 
@@ -99,32 +99,35 @@ def _leaf(node: Node) -> Node | None:
     return inside[0].leaf if len(inside) == 1 else None
 
 
-def beside(place: Place, outer: Place) -> bool:
-    """Whether a unit kind of a batch lies alongside the units that it holds."""
-    if place.value is not outer.value:
-        return False
-    if outer.axis != place.axis:
-        return True
-    one, other = place.position, outer.position
-    return other.start <= one.start and one.last <= other.last
-
-
 Cell = tuple[str, tuple[int, ...]]
-"""A block of a parameter: which part of each concatenated axis."""
+"""A part of a parameter in which no axis is cut."""
 
 
-def cells(place: Place) -> list[Cell] | None:
-    """The blocks that a place fills; None where it fills a part of a block."""
-    parts = [[part.size for part in flat(node, "sum")] for node in place.value.own]
-    picked = [list(range(len(sizes))) for sizes in parts]
-    if not place.is_whole:
-        offsets = [sum(parts[place.axis][:k]) for k in picked[place.axis]]
-        position = place.position
-        picked[place.axis] = [
+def cells(place: Place) -> list[Cell]:
+    """The parts of its parameter that the units of a place lie in."""
+    picked = [_uncut(find(node)) for node in place.value.own]
+    chosen = [
+        [
             k
-            for k in picked[place.axis]
-            if (offsets[k], parts[place.axis][k]) == (position.start, position.extent)
+            for k, part in enumerate(parts)
+            if axis != place.axis or place.number in part
         ]
-        if not picked[place.axis]:
-            return None
-    return [(place.path, index) for index in product(*picked)]
+        for axis, parts in enumerate(picked)
+    ]
+    return [(place.path, index) for index in product(*chosen)]
+
+
+def _uncut(node: Node) -> list[set[int]]:
+    """The parts of an axis, each as the numbers of the positions that lie in it."""
+    if node.form == "leaf":
+        return [{0}]
+    parts: list[set[int]] = [] if node.form == "sum" else [set()]
+    count = 0
+    for inner in flat(node, node.form):
+        shifted = [{count + number for number in part} for part in _uncut(inner)]
+        if node.form == "sum":
+            parts += shifted
+        else:
+            parts = [one | other for one, other in product(parts, shifted)]
+        count += len(positions(inner))
+    return parts
