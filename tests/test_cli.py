@@ -249,10 +249,33 @@ def test_a_run_killed_before_its_first_save_begins_again_alike(
 
 
 def test_resume_takes_no_other_options(runs, capsys):
-    symjax("sample", "--resume", runs / "hmc", "--num-draws", 50, code=2)
-    assert "`--resume` takes all options from the run" in capsys.readouterr().err
+    # The last ones are defaults: of the command, though not of the run.
+    for others in (
+        "--num-draws 50",
+        "--num-draws 200",
+        "--start map --hmc.num-warmup 50",
+    ):
+        symjax("sample", *others.split(), "--resume", runs / "hmc", code=2)
+        said = re.sub(r"\s+", " ", capsys.readouterr().err)
+        assert f"takes all options from the run, got {others} besides" in said
+    symjax("sample", f"--resume={runs / 'hmc'}", "--dry-run")
     symjax("fit", "--resume", runs / "hmc", code=2)
     assert "symjax sample --resume" in capsys.readouterr().err
+
+
+def test_a_run_of_data_that_changed_is_neither_continued_nor_evaluated(
+    tmp_path, capsys
+):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
+    file, run = tmp_path / "toy.npz", tmp_path / "run"
+    np.savez(file, x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
+    symjax("fit", "--data", file, "--ensemble.num-steps", 3, "--out", run)
+    np.savez(file, x_train=2 * x, y_train=y, x_test=x[:5], y_test=y[:5])
+    for words in (["fit", "--resume", run], ["evaluate", run]):
+        symjax(*words, code=2)
+        said = re.sub(r"\s+", " ", capsys.readouterr().err)
+        assert "was made with other data than" in said
 
 
 def test_a_run_is_never_written_over(runs, capsys):

@@ -107,9 +107,10 @@ def test_a_run_goes_on_from_its_state_whatever_the_starts_are_now(
         if done == 3:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("symjax.progress.bar", lambda *_, **__: nullcontext(die))
-        sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
+        with pytest.raises(KeyboardInterrupt):
+            sample(num_draws=5, store=run.NewRun(tmp_path / "run"))
     kept = store.open(tmp_path / "run")
     assert kept.committed == store.Commit(3, 3, has_state=True)
     # A start that is evaluated would be refused.

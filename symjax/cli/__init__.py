@@ -13,7 +13,16 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from symjax.cli.options import Demo, Evaluate, Export, Fit, List, Report, Sample
+from symjax.cli.options import (
+    Demo,
+    Evaluate,
+    Export,
+    Fit,
+    List,
+    Report,
+    Resuming,
+    Sample,
+)
 
 
 Command: TypeAlias = (
@@ -40,6 +49,8 @@ def main() -> None:
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if isinstance(command, Sample | Fit) and command.resume is not None:
+            _check_alone(sys.argv[2:])
         _dispatch(command, Console())
     except KeyboardInterrupt:
         _fail(
@@ -70,6 +81,20 @@ def _dispatch(command: Command, console: Console) -> None:
             results.list_runs(command, console)
         case Export():
             results.export(command, console)
+
+
+def _check_alone(words: list[str]) -> None:
+    """Refuse what is typed beside `--resume`, also where it is an option's default.
+
+    Raises:
+        ValueError: if something is.
+    """
+    _, others = tyro.cli(Resuming, args=words, return_unknown_args=True)
+    if others:
+        raise ValueError(
+            f"`--resume` takes all options from the run, got {' '.join(others)} "
+            "besides. Leave that out, or begin a new run."
+        )
 
 
 def _is_explained(error: Exception) -> bool:

@@ -55,13 +55,12 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         gradients = _gradients_per_iteration(command, built)
         plan.show(command, built, num_warmup, gradients, console)
         return None
-    config = describe(command, built)
     if kept is None:
         path = command.out or _free_path(command)
         store.claim(path)
-        kept = run.NewRun(path, config)
+        kept = run.NewRun(path, describe(command, built))
     else:
-        kept.check_config(kept.config | config)
+        check_data(kept, built)
         path = kept.path
         if kept.committed.finished:
             draws = kept.committed.num_draws
@@ -158,6 +157,19 @@ def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
     }
 
 
+def check_data(kept: Run, built: Posterior) -> None:
+    """Require the data that a run was made with.
+
+    Raises:
+        ValueError: if they have changed.
+    """
+    if built.dataset.fingerprint != kept.config["data_fingerprint"]:
+        raise ValueError(
+            f"{kept.path} was made with other data than {built.dataset.name} holds "
+            "now: put the data back, or make the run again."
+        )
+
+
 def rebuild_command(kept: Run) -> Sample | Fit:
     """The command that made a run.
 
@@ -174,10 +186,10 @@ def rebuild_command(kept: Run) -> Sample | Fit:
 
 
 def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
-    """The recorded options, once it is clear that none of them was typed anew.
+    """The recorded options.
 
     Raises:
-        ValueError: if one was, or the run is of the other command.
+        ValueError: if the run is of the other command.
     """
     recorded = replace(
         rebuild_command(kept), resume=command.resume, dry_run=command.dry_run
@@ -186,11 +198,6 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
         raise ValueError(
             f"{kept.path} is continued by: symjax {_name(recorded)} --resume "
             f"{kept.path}"
-        )
-    if command != type(command)(resume=command.resume, dry_run=command.dry_run):
-        raise ValueError(
-            "`--resume` takes all options from the run. Leave the others out, or begin "
-            "a new run."
         )
     return recorded
 

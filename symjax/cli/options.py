@@ -137,6 +137,14 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Resuming:
+    """What may be typed to continue a run, which has all other options already."""
+
+    resume: Path
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
 class Demo:
     """From nothing to a reference posterior of a network on real data.
 

@@ -171,11 +171,7 @@ def _posterior(run: Run) -> Posterior:
         )
     with posteriors.named(f"{run.path}"):
         built = posteriors.build(chains.rebuild_command(run).problem)
-    if built.dataset.fingerprint != run.config["data_fingerprint"]:
-        raise ValueError(
-            f"{run.path} was made with other data than {built.dataset.name} holds now: "
-            "put the data back, or make the run again."
-        )
+    chains.check_data(run, built)
     return built
 
 
