@@ -1,7 +1,6 @@
 """From a finished walk to a `Spec`: which unit kinds are free, and where they lie."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from symjax.symmetry.exponents import Vector
@@ -47,7 +46,7 @@ def assemble(
     }
     batches = outer_first(found, {leaf: leaf for leaf in places}, rank)
     permutations = [
-        group("permutation", leaf, batches[leaf], dict.fromkeys(range(len(where)), ONE))
+        group("permutation", leaf, batches[leaf], dict.fromkeys(range(len(where)), 1))
         for leaf, where in places.items()
         if leaf.pin is None and leaf.size > 1
     ]
@@ -62,9 +61,6 @@ def assemble(
         redundant_scalings=redundant_scalings,
         redundant_signs=redundant_signs,
     )
-
-
-ONE = Fraction(1)
 
 
 def _is_step(leaf: Node) -> bool:

@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
-from symjax.symmetry.exponents import Exponents
+from symjax.symmetry.exponents import Exponents, Number
 from symjax.symmetry.unification import Position, positions
 from symjax.symmetry.walk import ANYTHING, COMPARE, NOTHING, Link, Relation, Value
 
@@ -32,14 +31,14 @@ class Labels:
         """All variables of a value."""
         return [variable for axis in self.of(value) for variable in axis]
 
-    def form(self, value: Value, axis: int, number: int) -> dict[int, Fraction]:
+    def form(self, value: Value, axis: int, number: int) -> dict[int, Number]:
         """The exponent of one position of a value, in the variables left free."""
-        return self.exponents.resolve({self.of(value)[axis][number]: Fraction(1)})
+        return self.exponents.resolve({self.of(value)[axis][number]: 1})
 
     def zero(self, variables: Iterator[int] | Sequence[int]) -> None:
         """Forbid any scale."""
         for variable in variables:
-            self.exponents.require_zero({variable: Fraction(1)})
+            self.exponents.require_zero({variable: 1})
 
     def constrain(self, relation: Relation) -> None:
         """Apply the law of one operation."""
@@ -80,10 +79,10 @@ class Labels:
     def _sum(
         self, target: int, sources: Sequence[dict[int, list[int]]], law: tuple
     ) -> None:
-        form = {target: Fraction(-1)}
+        form = {target: -1}
         for source, factor in zip(sources, law, strict=True):
             for first, *others in filter(None, [source.get(target)]):
-                form[first] = form.get(first, Fraction(0)) + factor
+                form[first] = form.get(first, 0) + factor
                 for other in others:
                     self.exponents.require_equal(first, other)
         self.exponents.require_zero(form)
@@ -102,7 +101,7 @@ class Labels:
         for one, other, link in relation.contracted:
             left, right = relation.operands[one], relation.operands[other]
             for a, b in self.pairs(link, left, right):
-                form = defaultdict(Fraction)  # a may be b, in a Gram matrix
+                form = defaultdict(int)  # a may be b, in a Gram matrix
                 form[a] += 1
                 form[b] += 1
                 self.exponents.require_zero(form)

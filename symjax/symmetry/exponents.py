@@ -12,8 +12,19 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 
-Form = Mapping[int, Fraction]
+Number = int | Fraction
+"""Exact; an integer where it is one, since most exponents are and Python's are fast."""
+
+Form = Mapping[int, Number]
 """A linear combination of variables."""
+
+
+def divide(one: Number, other: Number) -> Number:
+    """The exact quotient."""
+    if other in (1, -1):
+        return one * other
+    quotient = Fraction(one) / other
+    return quotient.numerator if quotient.denominator == 1 else quotient
 
 
 class Exponents:
@@ -25,19 +36,19 @@ class Exponents:
 
     def __init__(self, modulus: int | None = None) -> None:
         self.modulus = modulus
-        self._solved: list[dict[int, Fraction] | None] = []
+        self._solved: list[dict[int, Number] | None] = []
 
     def variable(self) -> int:
         """Make a free variable; earlier ones are kept free where there is a choice."""
         self._solved.append(None)
         return len(self._solved) - 1
 
-    def resolve(self, form: Form) -> dict[int, Fraction]:
+    def resolve(self, form: Form) -> dict[int, Number]:
         """Write a combination in the variables that are free so far."""
-        total: dict[int, Fraction] = {}
+        total: dict[int, Number] = {}
         for variable, factor in form.items():
             for free, inner in self._value(variable).items():
-                total[free] = total.get(free, Fraction(0)) + factor * inner
+                total[free] = total.get(free, 0) + factor * inner
         return self._reduce(total)
 
     def require_zero(self, form: Form) -> None:
@@ -46,30 +57,30 @@ class Exponents:
         if resolved:
             pivot = max(resolved)
             factor = resolved.pop(pivot)
-            solution = {key: -value / factor for key, value in resolved.items()}
+            solution = {key: divide(-value, factor) for key, value in resolved.items()}
             self._solved[pivot] = self._reduce(solution)
 
     def require_equal(self, one: int, other: int) -> None:
         """Constrain two variables to be equal."""
         if one != other:
-            self.require_zero({one: Fraction(1), other: Fraction(-1)})
+            self.require_zero({one: 1, other: -1})
 
-    def _value(self, variable: int) -> dict[int, Fraction]:
+    def _value(self, variable: int) -> dict[int, Number]:
         solved = self._solved[variable]
         if solved is None:
-            return {variable: Fraction(1)}
+            return {variable: 1}
         if any(self._solved[free] is not None for free in solved):
             solved = self._solved[variable] = self.resolve(solved)
         return solved
 
-    def _reduce(self, form: dict[int, Fraction]) -> dict[int, Fraction]:
+    def _reduce(self, form: dict[int, Number]) -> dict[int, Number]:
         if self.modulus is None:
             return {key: value for key, value in form.items() if value}
         reduced = ((key, value % self.modulus) for key, value in form.items())
-        return {key: Fraction(1) for key, value in reduced if value}
+        return {key: 1 for key, value in reduced if value}
 
 
-Vector = dict[int, Fraction]
+Vector = dict[int, Number]
 """Exponents that are not zero, by the number of the place that they belong to."""
 
 
@@ -120,10 +131,10 @@ def reduced(
 def _cleared(row: Vector, pivot: Vector, column: int, modulus: int | None) -> Vector:
     if column not in row:
         return row
-    factor = row[column] / pivot[column]
+    factor = divide(row[column], pivot[column])
     total = dict(row)
     for key, value in pivot.items():
-        total[key] = total.get(key, Fraction(0)) - factor * value
+        total[key] = total.get(key, 0) - factor * value
     if modulus:
         total = {key: value % modulus for key, value in total.items()}
     return {key: value for key, value in total.items() if value}
@@ -137,4 +148,4 @@ def smallest(vector: Vector, modulus: int | None) -> Vector:
     numerators = {key: int(value * denominator) for key, value in vector.items()}
     sign = 1 if numerators[min(numerators)] > 0 else -1
     divisor = sign * math.gcd(*numerators.values())
-    return {key: Fraction(value, divisor) for key, value in numerators.items()}
+    return {key: divide(value, divisor) for key, value in numerators.items()}

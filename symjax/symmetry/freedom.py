@@ -1,12 +1,12 @@
 """Generators of scalings and signs: what the constraints on exponents leave free."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from symjax.symmetry.constraints import Labels
-from symjax.symmetry.exponents import Vector, added, reduced, smallest
+from symjax.symmetry.exponents import Number, Vector, added, reduced, smallest
 from symjax.symmetry.independence import independent_batches, partners
 from symjax.symmetry.places import Cell, Place, cells
 from symjax.symmetry.unification import Node
@@ -49,7 +49,7 @@ def generators(
     for relation in relations:
         labels.constrain(relation)
     everything: list[tuple[Node, Vector]] = []
-    weights: dict[int, dict[int, Fraction]] = defaultdict(dict)
+    weights: dict[int, dict[int, Number]] = defaultdict(dict)
     for leaf, where in places.items():
         for vector in _basis(labels, where, modulus) if leaf.size else []:
             for index, exponent in vector.items():
@@ -58,13 +58,17 @@ def generators(
                 weights[variable][len(everything)] = exponent
             everything.append((leaf, vector))
 
-    def keys(value: Value, axis: int, number: int) -> list[int]:
-        """The generators that scale these units."""
-        total: dict[int, Fraction] = defaultdict(Fraction)
-        for free, factor in labels.form(value, axis, number).items():
+    @functools.cache
+    def of_variable(variable: int) -> list[int]:
+        total: dict[int, Number] = defaultdict(int)
+        for free, factor in labels.exponents.resolve({variable: 1}).items():
             for generator, weight in weights.get(free, {}).items():
                 total[generator] += factor * weight
         return [key for key, sum_ in total.items() if (sum_ % 2 if modulus else sum_)]
+
+    def keys(value: Value, axis: int, number: int) -> list[int]:
+        """The generators that scale these units."""
+        return of_variable(labels.of(value)[axis][number])
 
     found = independent_batches(relations, leaves, keys)
     batches = outer_first(
@@ -163,7 +167,7 @@ def _constant(
     modulus: int | None,
 ) -> Vector:
     """The exponents of scaling all units alike, by uncut parts of the parameters."""
-    total: Vector = defaultdict(Fraction)
+    total: Vector = defaultdict(int)
     for index, exponent in generator.exponents.items():
         for cell in cells(places[generator.leaf][index]):
             total[numbers.setdefault(cell, len(numbers))] += exponent

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
+from symjax.symmetry.exponents import Number
 from symjax.symmetry.independence import partners
 from symjax.symmetry.spec import Axis, Factor
 from symjax.symmetry.unification import Node, Position, find, flat, positions
@@ -49,7 +49,7 @@ def find_places(
     return {**places, **wholes}
 
 
-def strides(place: Place, batch: Sequence[Node], exponent: Fraction) -> Axis:
+def strides(place: Place, batch: Sequence[Node], exponent: Number) -> Axis:
     """The place as strides along the axes of the array that it needs."""
     if place.is_whole:
         whole = [Factor(0, node.size, 1) for node in place.value.own[:1]]
@@ -82,7 +82,7 @@ def _axis(
     batch: Sequence[Factor],
     rest: Sequence[Factor],
     starts: dict[int, int],
-    exponent: Fraction,
+    exponent: Number,
 ) -> Axis:
     return Axis(
         path=place.path,
@@ -90,7 +90,7 @@ def _axis(
         batch=tuple(batch),
         rest=tuple(rest),
         starts=tuple(starts.items()),
-        exponent=int(exponent) if exponent.denominator == 1 else exponent,
+        exponent=exponent,
     )
 
 
