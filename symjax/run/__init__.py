@@ -6,12 +6,6 @@ from the chain and the iteration alone, so that neither the length of a chunk, n
 interruption, nor the number of devices changes what is drawn.
 """
 
-from symjax.run.api import (
-    NewRun,
-    Result,
-    describe_divergences,
-    describe_stuck_chains,
-    fit,
-    sample,
-)
+from symjax.run.api import NewRun, Result, fit, sample
 from symjax.run.loop import NonFiniteError, Stopped
+from symjax.run.trouble import describe_divergences, describe_stuck_chains

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from symjax import checks
+from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
 from symjax.run.loop import iterate
 from symjax.run.memory import Memory
@@ -82,14 +83,9 @@ def sample(
     checks.at_least(0, num_burn_in=num_burn_in)
     plan = Plan(algorithm.num_warmup + num_burn_in, num_draws, thinning)
     programs = compile_chunks(key, algorithm, params, data, plan, mesh)
-    first, total = plan.num_discarded + thinning - 1, plan.num_iterations
-    kept = _open(store, programs, num_draws, plan, range(first, total, thinning))
-    state = iterate(programs, plan, kept, "Sampling", show_progress)
-    if not kept.committed.finished:
-        kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
-    result = _result(kept, programs)
-    trouble = (describe_stuck_chains, describe_divergences)
-    messages = [m for say in trouble for m in say(result.info, plan.num_discarded)]
+    result = _execute(programs, plan, store, num_draws, show_progress)
+    says = (trouble.describe_stuck_chains, trouble.describe_divergences)
+    messages = [m for say in says for m in say(result.info, plan.num_discarded)]
     return result._replace(messages=tuple(messages))
 
 
@@ -124,71 +120,34 @@ def fit(
     checks.at_least(1, num_steps=num_steps, num_draws=num_draws)
     plan = Plan(num_steps, 0, 1)
     programs = compile_chunks(key, approximation, params, data, plan, mesh)
-    kept = _open(store, programs, num_draws, plan, None)
-    state = iterate(programs, plan, kept, "Fitting", show_progress)
+
+    def draw(key: Key, state: Any) -> Params:
+        keys = jax.random.split(key, num_draws)
+        return jax.vmap(approximation.sample, (0, None))(keys, state)
+
+    return _execute(programs, plan, store, num_draws, show_progress, draw)
+
+
+def _execute(
+    programs: Programs,
+    plan: Plan,
+    store: NewRun | Run | None,
+    num_draws: int,
+    show_progress: bool,
+    draw: Callable[[Key, Any], Params] | None = None,
+) -> Result:
+    """Run the plan, or what is left of it; `draw` makes the draws of a last state."""
+    kept = _open(store, programs, num_draws, plan)
+    title = "Fitting" if draw else "Sampling"
+    state = iterate(programs, plan, kept, title, show_progress)
     if not kept.committed.finished:
-
-        def draw(key: Key, state: Any) -> Params:
-            keys = jax.random.split(key, num_draws)
-            return jax.vmap(approximation.sample, (0, None))(keys, state)
-
-        draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
-        kept.append(jax.tree.map(np.asarray, draws), 0, None, num_steps)
-        kept.commit(state, iteration=num_steps, num_draws=num_draws, finished=True)
-    return _result(kept, programs)
-
-
-def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
-    """Say which chains stand still, with their numbers.
-
-    Args:
-        info: Info with `is_accepted` and `log_density`, fields `(chain, iteration)`;
-            of other samplers nothing is said.
-        num_discarded: First iterations, which do not count.
-
-    Returns:
-        One sentence for each chain that accepted fewer than 1 in 100 proposals.
-    """
-    if not hasattr(info, "is_accepted"):
-        return []
-    accepted = info.is_accepted[:, num_discarded:]
-    if accepted.shape[1] < 5:
-        return []
-    share = accepted.mean(axis=1)
-    level = np.median(info.log_density[:, num_discarded:], axis=1)
-    messages = []
-    for chain in np.flatnonzero(share < 0.01):
-        others = np.delete(level, chain)
-        beside = f", the others' {np.median(others):,.0f}" if len(others) else ""
-        messages.append(
-            f"Chain {chain} is stuck: it accepted {accepted[chain].sum()} of "
-            f"{accepted.shape[1]} proposals; its log density is "
-            f"{level[chain]:,.0f}{beside}. Start it from optimised parameters, make "
-            "the step size smaller, or give it a warm-up."
-        )
-    return messages
-
-
-def describe_divergences(info: Any, num_discarded: int) -> list[str]:
-    """Say in which chains proposals diverged, with their numbers.
-
-    Args:
-        info: Info with `is_divergent`, fields `(chain, iteration)`; of other samplers
-            nothing is said.
-        num_discarded: First iterations, which do not count.
-
-    Returns:
-        One sentence for each chain with a divergence.
-    """
-    if not hasattr(info, "is_divergent"):
-        return []
-    divergent = info.is_divergent[:, num_discarded:]
-    return [
-        f"Chain {chain}: {count} of {divergent.shape[1]} proposals diverged after "
-        "warm-up. Make the step size smaller, or look where the density has an edge."
-        for chain, count in enumerate(divergent.sum(axis=1))
-        if count
-    ]
+        total = plan.num_iterations
+        if draw:
+            draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
+            kept.append(jax.tree.map(np.asarray, draws), 0, None, total)
+        kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
+    draws = kept.read() if isinstance(kept, Memory) else None
+    return Result(draws, type(programs.info_shape)(**kept.info()), ())
 
 
 def _open(
@@ -196,7 +155,6 @@ def _open(
     programs: Programs,
     num_draws: int,
     plan: Plan,
-    kept: range | None,
 ) -> Run | Memory:
     """The place that keeps the run: laid out if new, checked if it is continued."""
     if store is None:
@@ -210,7 +168,7 @@ def _open(
     }
     if isinstance(store, Run):
         for change in store.check_config(store.config | {"run": record}):
-            warnings.warn(change, stacklevel=3)
+            warnings.warn(change, stacklevel=4)
         return store
     return create(
         store.path,
@@ -220,10 +178,5 @@ def _open(
         num_chains=len(programs.keys),
         num_draws=num_draws,
         num_iterations=plan.num_iterations,
-        kept=kept,
+        kept=plan.kept or None,
     )
-
-
-def _result(kept: Run | Memory, programs: Programs) -> Result:
-    info = type(programs.info_shape)(**kept.info())
-    return Result(kept.read() if isinstance(kept, Memory) else None, info, ())

@@ -30,6 +30,12 @@ class Plan(NamedTuple):
         """All iterations, kept or not."""
         return self.num_discarded + self.num_draws * self.thinning
 
+    @property
+    def kept(self) -> range:
+        """The iterations (from 0) after which a draw is kept."""
+        first = self.num_discarded + self.thinning - 1
+        return range(first, self.num_iterations, self.thinning)
+
     def num_kept(self, iteration: int) -> int:
         """Draws kept in the first `iteration` iterations."""
         return max(0, iteration - self.num_discarded) // self.thinning
