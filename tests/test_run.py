@@ -125,6 +125,61 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert store.open(tmp_path / "run").committed.finished
 
 
+def test_a_chain_whose_step_is_tiny_is_named_though_it_accepts_everything():
+    algorithm = hmc.build(gaussian, step_size=0.3, num_steps=3)
+
+    def init(key, params, data):
+        state = algorithm.init(key, params, data)
+        tiny = jnp.where(params[0] == 2, 1e-6, 1.0)
+        return state._replace(step_size=tiny * state.step_size)
+
+    start = jnp.zeros((4, 30)).at[2].set(2.0)
+    result = run.sample(
+        KEY, algorithm._replace(init=init), start, None,
+        num_draws=40, show_progress=False,
+    )  # fmt: skip
+    assert result.info.is_accepted[2].all()
+    (message,) = result.messages
+    assert message.startswith("Chain 2 is stuck: an accepted proposal changes its")
+    assert "step size is 3e-07, theirs 0.3." in message
+
+
+def logged(*, scale, step_size, chains=4):
+    """Info of chains of which the last one differs by these factors from the others."""
+    rng = np.random.default_rng(0)
+    own = np.ones((chains, 1))
+    own[-1] = scale
+    log_density = -500 + 10 * own * rng.normal(size=(chains, 60))
+    accepted = rng.random((chains, 60)) < 0.4
+    for t in range(1, 60):
+        repeats = ~accepted[:, t]
+        log_density[repeats, t] = log_density[repeats, t - 1]
+    steps = np.full((chains, 60), 0.1)
+    steps[-1] *= step_size
+    return hmc.Info(
+        np.full((chains, 60), 0.4), accepted,
+        np.zeros((chains, 60), bool), np.zeros((chains, 60)), log_density,
+        steps, np.full((chains, 60), 12),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scale", "step_size", "chains", "is_stuck"),
+    [
+        (1e-3, 1e-6, 4, True),
+        (1e-3, 1e-6, 2, True),
+        (1e-3, 1e-6, 1, False),  # nothing to compare it with
+        (1.0, 1e-3, 4, False),  # a narrow mode
+        (1e-3, 1.0, 4, False),  # the others still climb
+        (0.03, 0.03, 4, False),  # slower, not stuck
+    ],
+)
+def test_healthy_chains_are_not_called_stuck(scale, step_size, chains, is_stuck):
+    info = logged(scale=scale, step_size=step_size, chains=chains)
+    messages = run.describe_stuck_chains(info, 20)
+    assert [m[:16] for m in messages] == [f"Chain {chains - 1} is stuck"] * is_stuck
+
+
 PROGRAM = textwrap.dedent(
     """
     import sys, warnings
