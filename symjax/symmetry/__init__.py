@@ -1,4 +1,17 @@
 """The symmetries of a network, found from its jaxpr, and operators on parameters."""
 
+from symjax.symmetry.actions import Element, act, flip, identity, permute, rescale
+from symjax.symmetry.elements import (
+    compose,
+    inverse,
+    random_element,
+    total_transpositions,
+)
 from symjax.symmetry.inference import infer
+from symjax.symmetry.invariance import Invariance, check_invariance
+from symjax.symmetry.permutations import (
+    cycles,
+    num_transpositions,
+    random_permutation,
+)
 from symjax.symmetry.spec import Axis, Factor, Group, Pin, Spec
