@@ -1,4 +1,4 @@
-"""The command line: `symjax demo | sample | fit | evaluate | report | list | export`.
+"""The command line: `symjax demo | sample | fit | evaluate | report | symmetries ...`.
 
 Exit codes: 0, 2 for what was typed, 1 for everything else.
 """
@@ -22,6 +22,7 @@ from symjax.cli.options import (
     Report,
     Resuming,
     Sample,
+    Symmetries,
 )
 
 
@@ -31,6 +32,7 @@ Command: TypeAlias = (
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
 )
@@ -66,7 +68,7 @@ def main() -> None:
 
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import chains, demo, results
+    from symjax.cli import chains, demo, results, symmetries
 
     match command:
         case Demo():
@@ -77,6 +79,8 @@ def _dispatch(command: Command, console: Console) -> None:
             results.evaluate(command, console)
         case Report():
             results.write_report(command, console)
+        case Symmetries():
+            symmetries.show(command, console)
         case List():
             results.list_runs(command, console)
         case Export():

@@ -185,6 +185,31 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Symmetries:
+    """Print the permutations, scalings and signs that leave a network unchanged.
+
+    They are found from the network itself. Each line is one group: its size (such as
+    4 x 16: for each of 4 heads, 16 units), then the parameters and axes it acts on.
+
+    Example: symjax symmetries --model resnet20_frn --check
+    """
+
+    model: str = "mlp"
+    """mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a flax.linen
+    module or a function without arguments that returns (apply, params, x)."""
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one input, such as 32 32 3. Default: what a named model was made for."""
+    num_outputs: int = 10
+    """Outputs of a named model."""
+    check: bool = False
+    """Try random elements of every group on the network, in float64."""
+    strict: bool = False
+    """Refuse a network with an operation that symjax has no rule for."""
+    seed: int = 0
+    """Of the random elements."""
+
+
+@dataclass(frozen=True)
 class List:
     """List the runs below a folder, and how far each of them is."""
 

@@ -54,8 +54,8 @@ def multiply(
             f"to be scaled or flipped, got {leaf.dtype}. Infer a spec from these "
             f"parameters."
         )
-    product = jnp.multiply(leaf, _spread(axis, factor, 1, leaf.shape))
-    return product.astype(leaf.dtype)
+    product = jnp.multiply(leaf, _spread(axis, factor, 1, leaf.shape or (1,)))
+    return product.astype(leaf.dtype).reshape(leaf.shape)
 
 
 def _spread(

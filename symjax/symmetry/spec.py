@@ -177,7 +177,7 @@ class Spec:
         prefix = _shared_folder([path for path, _ in self.shapes])
         inside = f", all inside {prefix}" if prefix else ""
         lines = [
-            f"{len(sizes)} parameters of {sum(sizes):,} weights{inside}",
+            f"{len(sizes)} parameter arrays of {sum(sizes):,} weights{inside}",
             f"log(number of equivalent settings) = {self.log_order:.1f} nats "
             f"(10^{self.log_order / math.log(10):.1f}), of which signs "
             f"{self.num_signs * math.log(2):.1f}; {self.num_scalings} free scales",
@@ -187,7 +187,9 @@ class Spec:
             ("scalings", self.scalings),
             ("signs", self.signs),
         ):
-            lines.append(f"{kind}: {f'{len(groups)} groups' if groups else 'none'}")
+            plural = "s" if len(groups) > 1 else ""
+            found = f"{len(groups)} group{plural}" if groups else "none"
+            lines.append(f"{kind}: {found}")
             lines += [
                 f"  {_sizes(group):>9}  {_listed(map(_place, group.axes), prefix)}"
                 for group in groups
@@ -240,7 +242,7 @@ def _place(axis: Axis) -> str:
     if unit.stride != 1:
         part += f", every {unit.stride}"
     power = "" if axis.exponent == 1 else f"^{axis.exponent}"
-    return f"{axis.path}[{part}]{power}"
+    return f"{axis.path or 'params'}[{part}]{power}"
 
 
 def _shared_folder(paths: Sequence[str]) -> str:
