@@ -61,13 +61,19 @@ def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     np.testing.assert_array_equal(batch.y[batch.mask], data.y[np.asarray(indices)])
 
 
-@pytest.mark.parametrize("micro_batch", [None, 2])
-def test_a_gradient_costs_one_all_reduce_and_no_all_gather(micro_batch):
-    """Reads the compiled program: the leapfrog loop holds one collective."""
-    log_posterior = cases.log_posterior(micro_batch=micro_batch)
+EVERY = [*cases.SAMPLERS, *cases.APPROXIMATIONS]
+
+
+@pytest.mark.parametrize(
+    ("case", "micro_batch"),
+    [(cases.SAMPLERS[0], None), *((case, 2) for case in EVERY)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_gradient_costs_one_all_reduce_and_no_all_gather(case, micro_batch):
+    """Reads the compiled program: where parameters are reduced, and how often."""
     programs = chunks.compile_chunks(
         jax.random.key(0),
-        hmc.build(log_posterior, step_size=0.05, num_steps=5),
+        case.build(cases.log_posterior(micro_batch=micro_batch)),
         cases.start(jax.random.key(1), 2),
         cases.data(),
         chunks.Plan(0, 4, 1),
@@ -79,14 +85,12 @@ def test_a_gradient_costs_one_all_reduce_and_no_all_gather(micro_batch):
         .compile()
         .as_text()
     )
-    reductions = [
-        line
-        for line in text.splitlines()
-        if re.search(r"= .* all-reduce(-start)?\(", line)
-    ]
-    inside_leapfrog = [line for line in reductions if line.count("while/body") == 3]
-    assert len(inside_leapfrog) == 1
-    # The other one is the change of energy, once a transition.
+    reductions = re.findall(r"= (.*) all-reduce(?:-start)?\((.*)", text)
+    of_arrays = [name for shape, name in reductions if "3,4" in shape]
+    assert len(of_arrays) == 1  # The kernel's gradient, and the others with it.
+    # Iterations of a draw, draws of a chunk, and for HMC the leapfrogs.
+    assert of_arrays[0].count("while/body") == (3 if case.name == "hmc" else 2)
+    # The other one is of a number: HMC's change of energy, the number of examples.
     assert len(reductions) == 2
     assert not re.search(r"all-gather|all-to-all|collective-permute", text)
 
