@@ -1,5 +1,6 @@
 """The loop: what is kept, what it notices, and what survives."""
 
+import itertools
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import textwrap
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from symjax import mesh, run, store
+from symjax.run.loop import SAVE_SECONDS
 from symjax.samplers import hmc
 
 
@@ -178,6 +181,35 @@ def test_healthy_chains_are_not_called_stuck(scale, step_size, chains, is_stuck)
     info = logged(scale=scale, step_size=step_size, chains=chains)
     messages = run.describe_stuck_chains(info, 20)
     assert [m[:16] for m in messages] == [f"Chain {chains - 1} is stuck"] * is_stuck
+
+
+def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):
+    """On a clock that moves by a second at each look; a chunk takes one of them."""
+    clock = itertools.count()
+    fake = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("symjax.run.loop.time", fake)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    chunks, commits = [], []
+    append, commit = store.Run.append, store.Run.commit
+
+    def timed_append(self, *args):
+        chunks.append(next(clock))
+        append(self, *args)
+
+    def timed_commit(self, state, **record):
+        commits.append((next(clock), record["iteration"]))
+        commit(self, state, **record)
+
+    monkeypatch.setattr(store.Run, "append", timed_append)
+    monkeypatch.setattr(store.Run, "commit", timed_commit)
+    sample(num_draws=60, store=run.NewRun(tmp_path / "run"))
+    saved_at, iterations = np.array(commits).T
+    assert iterations[-1] == 60
+    assert len(chunks) == 60
+    longest = np.diff(chunks).max()
+    gaps = np.diff([0, *saved_at])
+    assert gaps[:-1].min() > SAVE_SECONDS
+    assert gaps.max() <= SAVE_SECONDS + longest
 
 
 PROGRAM = textwrap.dedent(

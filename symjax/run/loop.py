@@ -19,7 +19,8 @@ from symjax.store import Run
 CHUNK_SECONDS = 2.0
 """Chunks grow until they take this long."""
 SAVE_SECONDS = 10.0
-"""Sampler state is saved at most this often, and when the loop stops."""
+"""Sampler state is saved after the first chunk that ends this long after the last save,
+and when the loop stops."""
 
 
 class Stopped(RuntimeError):
