@@ -28,6 +28,8 @@ SHAPES = {
     "stacked": (2, 5, 2, 3),
     "stacked_flat": (2, 6, 5),
     "count": (4,),
+    "number": (),
+    "whole": (3,),
     "untouched": (7,),
 }
 
@@ -49,7 +51,7 @@ def hand_written():
 
     Kinds of unit: 0 plain ones, 1 heads, 2 those inside heads, 3 stacked layers (which
     are not moved), 4 heads of each layer, 5 those inside the heads of each layer, 6
-    channels that were flattened with 4 positions.
+    channels that were flattened with 4 positions, 7 whole parameters.
     """
     plain = [
         axis("in", (1, 4, 1)),
@@ -79,6 +81,10 @@ def hand_written():
         axis("stacked_flat", (1, 3, 1), [*layers, (1, 2, 3)], exponent=-1),
     ]
     flat = [axis("flat", (0, 3, 1), (), [(0, 4, 3)])]
+    whole = [
+        axis("number", (0, 1, 1)),
+        axis("whole", (0, 1, 1), (), [(0, 3, 1)], exponent=-1),
+    ]
     kinds = [
         (5, 3, in_layer_heads, (3, 4), (2, 2)),
         (4, 2, layer_heads, (3,), (2,)),
@@ -86,20 +92,22 @@ def hand_written():
         (0, 4, plain, (), ()),
         (1, 2, heads, (), ()),
         (6, 3, flat, (), ()),
+        (7, 1, whole, (), ()),
     ]
 
     def groups(kind, also=()):
-        whole = lambda axis: kind != "sign" or axis.exponent.denominator == 1
+        fits = lambda axis: kind != "sign" or axis.exponent.denominator == 1
         return tuple(
             Group(
                 kind,
                 units,
                 size,
-                tuple(filter(whole, (*axes, *(also if units == 0 else ())))),
+                tuple(filter(fits, (*axes, *(also if units == 0 else ())))),
                 batch,
                 shape,
             )
             for units, size, axes, batch, shape in kinds
+            if size > 1 or kind != "permutation"
         )
 
     return Spec(
@@ -115,8 +123,10 @@ SPEC = hand_written()
 
 def filled(seed=0, dtype=np.float32):
     generator = np.random.default_rng(seed)
-    params = {path: generator.normal(size=shape) for path, shape in SHAPES.items()}
-    params = {path: leaf.astype(dtype) for path, leaf in params.items()}
+    params = {
+        path: np.asarray(generator.normal(size=shape), dtype)
+        for path, shape in SHAPES.items()
+    }
     return params | {"count": np.arange(4, dtype=np.int32)}
 
 
@@ -147,7 +157,9 @@ def loop(groups, values, params):
     params = {path: np.array(leaf) for path, leaf in params.items()}
     for group, value in zip(groups, values, strict=True):
         for axis in group.axes:
-            old, new = params[axis.path].copy(), params[axis.path]
+            new = params[axis.path]
+            new = new.reshape(new.shape or (1,))
+            old = new.copy()
             for batch in np.ndindex(*group.batch_shape):
                 for unit in range(group.size):
                     to = list(places(axis, batch, unit, new.shape))
@@ -527,7 +539,7 @@ def test_parameters_of_another_network_are_refused():
 def test_elements_of_another_spec_are_refused():
     params, drawn = filled(), element()
     with pytest.raises(
-        ValueError, match="`scales` must hold one array for each of the 6"
+        ValueError, match="`scales` must hold one array for each of the 7"
     ):
         symmetry.act(SPEC, drawn._replace(scales=drawn.scales[:-1]), params)
     shorter = (*drawn.permutations[:3], jnp.arange(3), *drawn.permutations[4:])
