@@ -303,6 +303,23 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(
     assert_same_run(path, uninterrupted)
 
 
+def test_two_processes_do_not_write_one_run(tmp_path):
+    path = tmp_path / "run"
+    first = start_program(path)
+    wait_for_commit(path, 0)
+    first.send_signal(signal.SIGSTOP)
+    before = store.open(path).committed
+    second = start_program(path)
+    _, errors = second.communicate(timeout=200)
+    assert second.returncode == 1
+    assert f"is being written by process {first.pid} on" in errors.splitlines()[-1]
+    assert store.open(path).committed == before
+    first.kill()
+    first.communicate()
+    with store.hold(path):  # Free again, though nobody cleared it away.
+        assert f"process {os.getpid()} on" in (path / "lock").read_text()
+
+
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
     path = tmp_path / "run"

@@ -692,6 +692,33 @@ def test_a_state_of_another_algorithm_is_refused(run):
             run.restore(other)
 
 
+def test_one_writer_at_a_time_and_readers_beside_it(run):
+    def fail():
+        with store.hold(run.path):
+            assert store.open(run.path).read_leaf("params/Dense_0/bias").shape[1] == 10
+            with store.hold(store.open(run.path).path):
+                pass
+
+    for _ in range(2):  # The error let go of it.
+        with pytest.raises(
+            store.StoreError, match=f"by process {os.getpid()} on .* then resume"
+        ):
+            fail()
+    with store.hold(run.path):
+        pass
+    assert not (run.path / "lock").read_text()
+
+
+def test_where_a_file_system_has_no_locks_runs_go_on(run, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with store.hold(run.path):
+        run.commit(make_state(1), iteration=30, num_draws=15)
+    assert store.open(run.path).committed.num_draws == 15
+
+
 def test_a_new_run_has_no_state(tmp_path):
     with pytest.raises(store.StoreError, match="from their beginning"):
         make(tmp_path / "run").restore(make_state())

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
 from symjax.run.loop import iterate
 from symjax.run.memory import Memory
-from symjax.store import Run, create
+from symjax.store import Run, create, hold
 from symjax.types import Algorithm, Approximation, Data, Key, Params
 
 
@@ -77,7 +78,8 @@ def sample(
     Returns:
         Draws, Info of every iteration, and messages about the chains. A chain that
         starts at or reaches a non-finite value raises `NonFiniteError`; Ctrl-C or
-        SIGTERM during a run with a store saves everything and raises `Stopped`.
+        SIGTERM during a run with a store saves everything and raises `Stopped`; one
+        that another process is writing raises `StoreError`.
     """
     checks.at_least(1, num_draws=num_draws, thinning=thinning)
     checks.at_least(0, num_burn_in=num_burn_in)
@@ -139,15 +141,23 @@ def _execute(
     """Run the plan, or what is left of it; `draw` makes the draws of a last state."""
     kept = _open(store, programs, num_draws, plan)
     title = "Fitting" if draw else "Sampling"
-    state = iterate(programs, plan, kept, title, show_progress)
-    if not kept.committed.finished:
-        total = plan.num_iterations
-        if draw:
-            draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
-            kept.append(jax.tree.map(np.asarray, draws), 0, None, total)
-        kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
+    with _alone(kept):
+        state = iterate(programs, plan, kept, title, show_progress)
+        if not kept.committed.finished:
+            total = plan.num_iterations
+            if draw:
+                draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
+                kept.append(jax.tree.map(np.asarray, draws), 0, None, total)
+            kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
     draws = kept.read() if isinstance(kept, Memory) else None
     return Result(draws, type(programs.info_shape)(**kept.info()), ())
+
+
+def _alone(kept: Run | Memory) -> AbstractContextManager[None]:
+    """Keep others from writing the run meanwhile; a finished one is only read."""
+    if isinstance(kept, Memory) or kept.committed.finished:
+        return nullcontext()
+    return hold(kept.path)
 
 
 def _open(

@@ -7,6 +7,7 @@ A run is a folder:
     info/         one zarr v3 array a field of the sampler's Info, (chain, iteration)
     state/        the sampler's state and keys, an Orbax checkpoint a commit
     commit.json   how many iterations and draws count
+    lock          who writes the run at the moment
 
 Draws and Info are on the disk before the state is saved, and the state before
 `commit.json` is replaced, in one atomic step. So whenever the process is killed, the
@@ -18,3 +19,4 @@ from symjax.store.directory import Commit, Run, claim, create, open
 from symjax.store.export import export_arviz, export_npz
 from symjax.store.files import StoreError, explained, read_json, write_json
 from symjax.store.leaves import StoredLeaf
+from symjax.store.lock import hold
