@@ -108,6 +108,7 @@ def test_permutations_with_a_number_of_transpositions_are_uniform():
 def test_large_permutations_have_the_number_that_was_asked_for(number):
     key = jax.random.key(number)
     permutation = permutations.random_permutation(key, 512, number)
+    assert sorted(permutation.tolist()) == list(range(512))
     assert 512 - components(np.asarray(permutation))[0] == number
 
 
