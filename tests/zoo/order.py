@@ -1,0 +1,227 @@
+"""Axes whose order shows: entries that are told apart by their position."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.control import ORDER, PERMUTED, SHAPES, hidden, permuted, whole
+from zoo.network import inputs, tokens
+
+
+def _half_bias(h, p):
+    return jnp.tanh(jnp.concatenate([h[:, :3] + p["bias"], h[:, 3:]], axis=1))
+
+
+def _in_place_bias(h, p):
+    return jnp.tanh(h.at[:, :3].add(p["bias"]))
+
+
+def _ramp(h, p):
+    return jnp.tanh(h * jnp.arange(7))
+
+
+def _iota_mask(h, p):
+    return jnp.where(jnp.arange(7) < 3, h, 0)
+
+
+def _random_mask(h, p):
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, h.shape)
+    return jnp.where(kept, h, 0)
+
+
+def _window(h, p):
+    return jax.lax.reduce_window(jnp.tanh(h), 0.0, jax.lax.add, (1, 3), (1, 1), "SAME")
+
+
+def _overlap(h, p):
+    return jnp.tanh(h[:, :6]) + jnp.tanh(h[:, 1:])
+
+
+def _triangular(h, p):
+    return jnp.tanh(h @ jnp.tril(p["w"]))
+
+
+def _custom(h, p):
+    @jax.custom_vjp
+    def shifted(h):
+        return jnp.tanh(h) + jnp.roll(h, 1, axis=1)
+
+    shifted.defvjp(lambda h: (shifted(h), None), lambda _, t: (t,))
+    return shifted(h)
+
+
+def _cond(h, p):
+    return jax.lax.cond(h[0, 0] > 0, jnp.tanh, lambda h: jnp.tanh(h[:, ::-1]), h)
+
+
+def _branch(h, p):
+    return jax.lax.cond(
+        p["switch"] > 0, lambda h: jnp.tanh(h) + h[:, ::-1], jnp.tanh, h
+    )
+
+
+def _while(h, p):
+    def body(state):
+        return state[0] + 1, jnp.tanh(jnp.roll(state[1], 1, axis=1)) + state[1]
+
+    return jax.lax.while_loop(lambda state: state[0] < 2, body, (0, h))[1]
+
+
+def _scan_roll(h, p):
+    def step(h, _):
+        return jnp.tanh(h) + h[:, ::-1], None
+
+    return jax.lax.scan(step, h, None, length=2)[0]
+
+
+def _spectrum(h, p):
+    return jnp.abs(jnp.fft.fft(h, axis=1))
+
+
+def _cholesky(h, p):
+    factor = jnp.linalg.cholesky(h.T @ h + jnp.eye(7))
+    return jnp.tanh(h) @ factor
+
+
+def _callback(h, p):
+    shape = jax.ShapeDtypeStruct(h.shape, h.dtype)
+    return jax.pure_callback(lambda h: np.cumsum(h, axis=1, dtype=h.dtype), shape, h)
+
+
+def _argmax(p, x):
+    return jnp.argmax(x @ p["in"], axis=1) * p["gain"]
+
+
+def _dynamic_slice(h, p):
+    return jax.lax.dynamic_slice(jnp.tanh(h), (0, jnp.argmax(h[0]) % 3), (4, 5))
+
+
+def _shifted_pad(h, p):
+    return jnp.tanh(h) + jnp.pad(h, ((0, 0), (1, 0)))[:, :7]
+
+
+def _mixed(p, x):
+    """Units and examples are mixed by a reshape."""
+    return jnp.tanh(x @ p["in"]).reshape(-1, 4) @ p["out"]
+
+
+def _shuffled(h, p):
+    """The order of blocks and of the units in them is exchanged."""
+    return jnp.tanh(h) + h.reshape(-1, 2, 3).swapaxes(1, 2).reshape(-1, 6)
+
+
+def _flat(p, x):
+    """A convolution without padding, whose maps are flattened."""
+    maps = jax.lax.conv_general_dilated(
+        x, p["filters"], (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC")
+    )
+    return jnp.tanh(maps).reshape(len(x), -1) @ p["out"]
+
+
+def _channels_first(p):
+    """Permute rows of the flattened axis as if channels came before positions."""
+    rows = (4 * ORDER[:, None] + np.arange(4)).ravel()
+    return permuted(filters=2)(permuted(rows, out=0)(p))
+
+
+def _embedding(p, x):
+    return jnp.tanh(p["embedding"][x]) @ p["out"]
+
+
+def _stream(p, x):
+    return (x + jnp.tanh(x @ p["up"]) @ p["down"]) @ p["out"]
+
+
+def _both_out(p, x):
+    units = jnp.tanh(x @ p["in"])
+    return units @ p["out"], units
+
+
+NO_RULE = {"fft": _spectrum, "cholesky": _cholesky, "pure_callback": _callback}
+
+CONTROLS = [
+    hidden("half a bias", _half_bias, PERMUTED, "3 4", "", "3 4", bias=(3,)),
+    hidden("half a bias in place", _in_place_bias, PERMUTED, bias=(3,)),
+    hidden("times arange", _ramp, PERMUTED, "", "", "7"),
+    hidden("varying constant", lambda h, p: jnp.tanh(h + np.eye(7)[3]), PERMUTED),
+    hidden("iota mask", _iota_mask, PERMUTED, "", "7", "7"),
+    hidden("dropout mask", _random_mask, PERMUTED, "", "7", "7"),
+    hidden("reversed", lambda h, p: jnp.tanh(h) + h[:, ::-1], PERMUTED),
+    hidden("rolled", lambda h, p: jnp.tanh(h) + jnp.roll(h, 2, axis=1), PERMUTED),
+    hidden("shifted by padding", _shifted_pad, PERMUTED),
+    hidden("sort", lambda h, p: jnp.sort(h, axis=1), PERMUTED),
+    hidden("top k", lambda h, p: jax.lax.top_k(h, 7)[0], PERMUTED),
+    hidden("cumsum", lambda h, p: jnp.cumsum(h, axis=1), PERMUTED),
+    hidden("cummax", lambda h, p: jax.lax.cummax(h, axis=1), PERMUTED),
+    hidden("window along units", _window, PERMUTED),
+    hidden(
+        "slice",
+        lambda h, p: h[:, :3] @ p["w"],
+        permuted(**{"in": 1}),
+        "3 4 7",
+        "3 4 7",
+        "3 4 7",
+        w=(3, 7),
+    ),
+    hidden("overlapping slices", _overlap, permuted(**{"in": 1}), out=(6, 2)),
+    hidden("dynamic slice", _dynamic_slice, permuted(**{"in": 1}), out=(5, 2)),
+    hidden("tril", _triangular, PERMUTED, "", "7", "7 7", w=(7, 7)),
+    *(hidden(name, layer, PERMUTED) for name, layer in NO_RULE.items()),
+    hidden("custom vjp", _custom, PERMUTED),
+    hidden("cond", _cond, PERMUTED),
+    hidden("cond on a parameter", _branch, PERMUTED, switch=()),
+    hidden("while", _while, PERMUTED),
+    hidden("scan", _scan_roll, PERMUTED),
+    hidden(
+        "shuffled",
+        _shuffled,
+        permuted([1, 2, 0, 4, 5, 3], **{"in": 1, "out": 0}),
+        **{"in": (3, 6), "out": (6, 2)},
+    ),
+    whole(
+        "argmax",
+        _argmax,
+        {"in": (3, 7), "gain": ()},
+        permuted(**{"in": 1}),
+        x=inputs(31, 3),
+    ),
+    whole(
+        "mixed with examples",
+        _mixed,
+        {"in": (3, 8), "out": (4, 2)},
+        permuted([3, 0, 2, 1], out=0),
+        "4",
+        "",
+        "4",
+    ),
+    whole(
+        "flattened, channels last",
+        _flat,
+        {"filters": (3, 3, 7), "out": (28, 2)},
+        _channels_first,
+        "7",
+        "",
+        "7",
+        x=inputs(4, 6, 3),
+    ),
+    whole(
+        "tokens",
+        _embedding,
+        {"embedding": (5, 7), "out": (7, 2)},
+        permuted([4, 2, 0, 1, 3], embedding=0),
+        "7",
+        "",
+        "7",
+        x=tokens(5, 4),
+    ),
+    whole(
+        "stream of inputs",
+        _stream,
+        {"up": (3, 7), "down": (7, 3), "out": (3, 2)},
+        permuted([2, 0, 1], up=0, down=1, out=0),
+        "7",
+        "",
+        "7",
+    ),
+    whole("outputs", _both_out, SHAPES, PERMUTED),
+]
