@@ -15,6 +15,7 @@ from jax.extend import core
 
 from symjax import trees
 from symjax.symmetry.rules import RULES
+from symjax.symmetry.rules.calls import scan_counts
 from symjax.symmetry.spec import Factor, Group
 from symjax.symmetry.unification import Node, positions
 from symjax.symmetry.walk import Relation, Rule, Value, Walk
@@ -208,8 +209,8 @@ def _scan(
     visits: Sequence[tuple[Path, Visit]],
     path: Path,
 ) -> tuple[list[Any], dict[int, Any]]:
-    inner, num_carry = eqn.params["jaxpr"], eqn.params["num_carry"]
-    num_consts = eqn.params["num_consts"]
+    inner = eqn.params["jaxpr"]
+    num_consts, num_carry = scan_counts(eqn.params)
     consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
     stacks = operands[num_consts + num_carry :]
 

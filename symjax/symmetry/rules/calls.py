@@ -35,7 +35,7 @@ def _equal(walk: Walk, one: Value, other: Value) -> None:
 
 
 def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
-    num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    num_consts, num_carry = scan_counts(eqn.params)
     jaxpr, jaxpr_consts = _open(eqn.params["jaxpr"])
     consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
     stacks = operands[num_consts + num_carry :]
@@ -67,6 +67,14 @@ def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
         links.append(Link((len(value.axes) - 1,), (0,)))
         outs.append(walk.relate(stack, [value], [links], (1,), (1,)))
     return outs
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many operands are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = map(list, params["ft_in"].unpack())  # from jax 0.11
+    return len(consts), len(carry)
 
 
 def _while(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
