@@ -128,7 +128,7 @@ class Walk:
         """A literal or a constant of the jaxpr: pinned along axes where it varies."""
         value = self.fresh(np.shape(array))
         self.relations.append(Relation(value, (), (), (), ()))
-        if not np.issubdtype(getattr(array, "dtype", np.float32), np.generic):
+        if not isinstance(getattr(array, "dtype", np.dtype(float)), np.dtype):  # keys
             for node in value.own:
                 self.pin(node, "a constant varies along it")
             return value
