@@ -5,7 +5,7 @@ test points ("function space").
 
 `blackjax.diagnostics` was tried first. XLA sorts slowly on a CPU: R-hat and the two
 effective sample sizes of 10^5 quantities (4 chains, 200 draws) take it 150 s of
-processor time, and everything here some 10 s. It also drops the last draw of an odd
+processor time, and everything here some 12 s. It also drops the last draw of an odd
 number, where the reference implementations drop the middle one, and its upper tail is
 `x >= q`, which differs from the paper's `x <= q` when draws repeat, as rejected
 proposals make them.

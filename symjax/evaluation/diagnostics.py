@@ -45,7 +45,7 @@ def of_leaf(
     width = max(1, _BLOCK_VALUES // (num_chains * num_draws))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         draws, constant, finite = _scan(leaf, judged, pool)
-        usable = (finite > constant)[judged]
+        usable = (finite & ~constant)[judged]
 
         def diagnose(start: int) -> None:
             block = slice(start, start + width)
