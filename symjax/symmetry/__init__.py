@@ -1,6 +1,7 @@
 """The symmetries of a network, found from its jaxpr, and operators on parameters."""
 
 from symjax.symmetry.actions import Element, act, flip, identity, permute, rescale
+from symjax.symmetry.canonical import Canonical, canonicalise
 from symjax.symmetry.elements import (
     compose,
     inverse,
@@ -14,4 +15,5 @@ from symjax.symmetry.permutations import (
     num_transpositions,
     random_permutation,
 )
+from symjax.symmetry.scales import MinimumNorm, minimum_norm
 from symjax.symmetry.spec import Axis, Factor, Group, Pin, Spec
