@@ -89,7 +89,7 @@ class Options:
 def measure(module: nn.Module, x: Any, repeats: int) -> tuple[int, float, int]:
     """Equations, median seconds, and groups of a network that is never computed."""
     params = jax.eval_shape(module.init, jax.random.key(0), x)
-    seconds = []
+    seconds, spec = [], ()
     for _ in range(repeats):
         jax.clear_caches()
         start = time.process_time()

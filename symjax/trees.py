@@ -19,7 +19,7 @@ def paths(tree: Params) -> list[str]:
 
 
 def shapes(tree: Params) -> list[tuple[int, ...]]:
-    """The shape of every leaf (an array, a number or a `ShapeDtypeStruct`), in order."""
+    """The shape of every leaf (array, number or `ShapeDtypeStruct`), in order."""
     return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
 
