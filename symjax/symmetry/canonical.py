@@ -49,13 +49,18 @@ def canonicalise(spec: Spec, params: Params, *, max_sweeps: int = 1000) -> Canon
     the weights of a unit, and mean nothing in themselves.
 
     Runs under `jit` and `vmap`. Costs the sweeps of `minimum_norm` down to rounding,
-    where there are scalings, and some ten reads of the parameters.
+    where there are scalings, and some ten reads of the parameters; more where units are
+    copies of others, each of which is set apart on its own.
+
+    The order jumps where two units swap places, which rounding can bring about. Without
+    scalings the form is exact in any precision. With them, 3 of 40 ReLU networks with
+    three layers of 512 units had two units swapped in float32, and none of 200 with 128
+    units; float64 makes it rare.
 
     Args:
         spec: The network's symmetries.
         params: One setting; `jax.vmap` over draws.
-        max_sweeps: Where to give up on the scales; `converged` is then False, and the
-            representative is that of these parameters alone.
+        max_sweeps: Where to give up on the scales; `converged` is then False.
 
     Returns:
         The representative. Rescaled draws are summaries, not draws from the posterior.
@@ -66,7 +71,7 @@ def canonicalise(spec: Spec, params: Params, *, max_sweeps: int = 1000) -> Canon
         >>> apply = lambda params, x: jnp.tanh(x @ params["in"]) @ params["out"]
         >>> spec = symmetry.infer(apply, params, jnp.ones((5, 1)))
         >>> copy = {"in": jnp.array([[1.0, 2.0]]), "out": jnp.array([[-1.0], [3.0]])}
-        >>> one, other = (symmetry.canonicalise(spec, p).params for p in (params, copy))
+        >>> one, other = (canonicalise(spec, each).params for each in (params, copy))
         >>> all(bool((one[name] == other[name]).all()) for name in one)
         True
     """
@@ -92,5 +97,6 @@ def _canonicalise(spec: Spec, params: Params, max_sweeps: int) -> Canonical:
     permutations, signs = arrange(
         spec, dict(zip(trees.paths(params), leaves, strict=True))
     )
+    signs = tuple(sign.astype(jnp.int8) for sign in signs)
     element = Element(permutations, scales, signs)
     return Canonical(act(spec, element, params), element, found.converged)
