@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import ensemble
+from symjax.approximations import ensemble, mfvi
 from symjax.samplers import hmc, sghmc
 from symjax.types import Data
 
@@ -40,6 +40,7 @@ APPROXIMATIONS = [
         "ensemble",
         lambda lp: ensemble.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
     ),
+    Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
 ]
 
 
