@@ -7,9 +7,11 @@ import numpy as np
 from symjax.data import arrays as raw
 from symjax.data.sources import (
     EMBEDDED,
+    KNOWN,
     Arrays,
     did_you_mean,
     read_embedded,
+    read_known,
     read_npz,
     read_tfds,
 )
@@ -51,11 +53,13 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
     | digits, breast_cancer, wine | scikit-learn's classifications; digits: 8 x 8 |
     | diabetes | scikit-learn's regression |
     | path/to/file.npz | x_train, y_train, x_test, y_test; integer y: classes |
+    | mnist, fashion_mnist, kmnist | NAME.npz in a local folder, else tfds:NAME |
     | tfds:NAME | TensorFlow Datasets' splits train and test, without TensorFlow |
 
-    Inputs are normalised by column, those of images by channel. A tfds data set must
-    have been prepared as array_record, in the folder that the environment variable
-    TFDS_DATA_DIR names; nothing is downloaded.
+    Inputs are normalised by column, those of images by channel. The environment
+    variable SYMJAX_DATA names the local folder (default: ../shared/data). A tfds data
+    set must have been prepared as array_record, in the folder that TFDS_DATA_DIR names.
+    Nothing is downloaded.
 
     Args:
         name: As in the table.
@@ -76,13 +80,16 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
         )
     if name in EMBEDDED:
         return _dataset(name, read_embedded(name, seed, test_fraction))
+    if name in KNOWN:
+        return _dataset(name, read_known(name))
     if name.endswith(".npz"):
         return _dataset(name, read_npz(name))
     if name.startswith("tfds:"):
         return _dataset(name, read_tfds(name.removeprefix("tfds:")))
+    names = (*EMBEDDED, *KNOWN)
     raise ValueError(
-        f"`name` must be one of {', '.join(EMBEDDED)}, a path/to/file.npz or "
-        f"tfds:NAME, got {name!r}.{did_you_mean(name, EMBEDDED)}"
+        f"`name` must be one of {', '.join(names)}, a path/to/file.npz or tfds:NAME, "
+        f"got {name!r}.{did_you_mean(name, names)}"
     )
 
 

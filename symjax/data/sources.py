@@ -1,4 +1,7 @@
-"""Where data sets are read from: scikit-learn, .npz files, TensorFlow Datasets."""
+"""Where data sets are read from: scikit-learn, .npz files, TensorFlow Datasets.
+
+Sets known by name are looked for as .npz files in a folder, then as tfds sets.
+"""
 
 import difflib
 import os
@@ -28,6 +31,12 @@ EMBEDDED = {
     "diabetes": sklearn.datasets.load_diabetes,
 }
 """The sets that scikit-learn's package holds."""
+
+KNOWN = ("mnist", "fashion_mnist", "kmnist")
+"""The sets that a local folder may hold, under the names of TensorFlow Datasets."""
+
+FOLDER_VARIABLE = "SYMJAX_DATA"
+DEFAULT_FOLDER = "../shared/data"
 
 
 def read_embedded(name: str, seed: int, test_fraction: float) -> Arrays:
@@ -75,6 +84,29 @@ def read_npz(path: str) -> Arrays:
         raise ValueError(
             f"{path} can't be read: {error}. Write it with `numpy.savez(path, "
             "x_train=..., y_train=..., x_test=..., y_test=...)`, numeric arrays."
+        ) from error
+
+
+def read_known(name: str) -> Arrays:
+    """One of `KNOWN`: from the local folder if it is there, else as a tfds set.
+
+    Args:
+        name: Of the set.
+
+    Raises:
+        ValueError: if it is in neither place, saying where it was looked for.
+    """
+    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
+    file = Path(folder, f"{name}.npz")
+    if file.is_file():
+        return read_npz(str(file))
+    try:
+        return read_tfds(name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"`name` must be a set that is on this machine, but there is no "
+            f"{file.absolute()} with x_train, y_train, x_test and y_test "
+            f"({FOLDER_VARIABLE} names its folder), and as a tfds set: {error}"
         ) from error
 
 
