@@ -1,5 +1,6 @@
 """Canonical forms: all copies of a network have the same one, and it is a copy."""
 
+import doctest
 import functools
 
 import flax.linen as nn
@@ -11,7 +12,7 @@ from zoo import CASES
 from zoo.network import double, fill, plain
 
 from symjax import models, symmetry
-from symjax.symmetry import Axis, Factor, Group, Spec
+from symjax.symmetry import Axis, Factor, Group, Spec, canonical
 
 
 ZOO = {case.name: case for case in CASES}
@@ -176,6 +177,10 @@ def test_float32_rounds_where_units_scale():
     found = canonicaliser(infer(network))(copies(infer(network), network.params, 7))
     assert np.all(found.converged)
     assert 0 < spread(found.params) < 1e-5
+
+
+def test_example():
+    assert doctest.testmod(canonical).failed == 0
 
 
 def test_scales_that_have_a_minimum_alone_but_not_together():

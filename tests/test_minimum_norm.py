@@ -1,5 +1,6 @@
 """The smallest equivalent parameters, against SciPy on the norms of scaled ones."""
 
+import doctest
 import functools
 
 import jax
@@ -12,7 +13,7 @@ from zoo import CASES
 from zoo.network import Network, double, fill, plain
 
 from symjax import symmetry, trees
-from symjax.symmetry import Axis, Factor, Group, Spec
+from symjax.symmetry import Axis, Factor, Group, Spec, scales
 
 
 ZOO = {case.name: case for case in CASES}
@@ -207,6 +208,10 @@ def test_draws_one_by_one_and_together_and_an_early_stop():
     assert stopped.mass_after < stopped.mass_before
     not_finite = run(jax.tree.map(lambda leaf: leaf * np.nan, network.params))
     assert not not_finite.converged
+
+
+def test_example():
+    assert doctest.testmod(scales).failed == 0
 
 
 def test_include_must_leave_something():
