@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from hypothesis import Phase, given, settings
 from test_inference import check_counts, check_elements, infer_unchecked
-from zoo import grammar, moves
+from zoo import freedom, grammar, moves
 from zoo.network import changes, double
 
 from symjax import symmetry
@@ -26,6 +26,13 @@ def test_no_group_of_a_random_network_changes_it(layers):
     spec = infer_unchecked(network)
     check_elements(network, spec)
     check_counts(network, spec)
+
+
+@settings(few, max_examples=12)
+@given(grammar.PLAIN_NETWORKS)
+def test_no_scale_of_a_random_network_is_missed(layers):
+    network = grammar.network(layers)
+    assert infer_unchecked(network).num_scalings == freedom.num_free_scales(network)
 
 
 @settings(few, max_examples=6)

@@ -35,6 +35,11 @@ ACTIVATIONS = {
     "checkpoint": jax.checkpoint(jnp.tanh),
 }
 
+PLAIN = (
+    *("relu", "leaky", "tanh", "silu", "sin", "cos", "abs", "square", "softsign"),
+    *("softmax", "checkpoint"),
+)
+
 
 def activation(v, take, name):
     return ACTIVATIONS[name](v)
@@ -117,8 +122,9 @@ def pool(v, take, largest):
 
 
 def flatten(v, take, width):
+    positions = v.shape[1]
     v = v.reshape(len(v), -1)
-    return (v @ take(v.shape[1], width))[:, None]
+    return jnp.tile((v @ take(v.shape[1], width))[:, None], (1, positions, 1))
 
 
 def residual(v, take, layers):
@@ -171,29 +177,38 @@ def _layer(name, *options):
     return st.tuples(st.just(name), *options)
 
 
-_width, _name, _flag = (
-    st.sampled_from(WIDTHS),
-    st.sampled_from(sorted(ACTIVATIONS)),
+def _networks(activations, norms, groups, flags, *more):
+    width, name, flag = st.sampled_from(WIDTHS), st.sampled_from(activations), flags
+    simple = st.one_of(
+        _layer("activation", name),
+        _layer("dense", width, st.booleans()),
+        _layer("convolution", width, st.sampled_from(groups)),
+        _layer("norm", st.sampled_from(norms)),
+        _layer("gain", flag),
+        _layer("bilinear", width),
+        _layer("shared", name, st.booleans()),
+        _layer("attention", st.sampled_from((1, 2))),
+        _layer("stacked", name, flag),
+        *more,
+    )
+    inner = st.lists(simple, min_size=1, max_size=2)
+    layer = st.one_of(
+        simple,
+        _layer("residual", inner),
+        _layer("parallel", inner, inner),
+        _layer("pool", st.booleans()),
+    )
+    return st.lists(layer, min_size=1, max_size=4).map(tuple)
+
+
+NETWORKS = _networks(
+    tuple(ACTIVATIONS),
+    ("batch", "group", "rms", "response"),
+    (1, 2),
     st.booleans(),
+    _layer("gate", st.sampled_from(tuple(ACTIVATIONS))),
+    _layer("flatten", st.sampled_from(WIDTHS)),
 )
-_simple = st.one_of(
-    _layer("activation", _name),
-    _layer("dense", _width, _flag),
-    _layer("convolution", _width, st.sampled_from((1, 2))),
-    _layer("norm", st.sampled_from(("batch", "group", "rms", "response"))),
-    _layer("gain", _flag),
-    _layer("gate", _name),
-    _layer("bilinear", _width),
-    _layer("shared", _name, _flag),
-    _layer("attention", st.sampled_from((1, 2))),
-    _layer("stacked", _name, _flag),
-)
-_inner = st.lists(_simple, min_size=1, max_size=2)
-LAYER = st.one_of(
-    _simple,
-    _layer("residual", _inner),
-    _layer("parallel", _inner, _inner),
-    _layer("pool", _flag),
-    _layer("flatten", _width),
-)
-NETWORKS = st.lists(LAYER, min_size=1, max_size=4).map(tuple)
+# Without what may hide a scale: an order that shows, groups and halves of channels, one
+# gain for a part of a concatenation, and what is between the layers of a loop.
+PLAIN_NETWORKS = _networks(PLAIN, ("batch", "rms", "response"), (1,), st.just(True))

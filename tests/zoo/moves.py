@@ -22,7 +22,8 @@ def shapes(text: str) -> Counter:
 def draw(group, generator):
     """A random element of a group that moves units in every copy of it."""
     if group.kind == "scaling":
-        return np.exp(0.5 * generator.normal(size=group.shape))
+        sides = generator.choice([-1, 1], size=group.shape)
+        return np.exp(sides * generator.uniform(0.2, 1.0, size=group.shape))
     if group.kind == "sign":
         signs = generator.choice([-1.0, 1.0], size=group.shape)
         signs[..., 0] = -1
