@@ -127,6 +127,20 @@ def test_dead_units_keep_their_scale_and_faint_ones_do_not():
     )
 
 
+def test_a_unit_that_feeds_only_itself_is_dead():
+    network = recurrent()
+    others = 1 - np.eye(6, dtype=np.float32)[0]
+    params = network.params | {
+        "recurrent": network.params["recurrent"]
+        * np.where(np.arange(6)[:, None] == 0, np.eye(6)[0], 1).astype(np.float32),
+        "out": network.params["out"] * others[:, None],
+    }
+    _, run = minimise(network)
+    found = quickly(run)(params)
+    assert found.converged
+    np.testing.assert_array_equal(found.dead[0], others == 0)
+
+
 def test_scales_that_a_normalisation_takes_out_are_reported():
     def apply(p, x):
         units = x @ p["in"]
