@@ -12,7 +12,8 @@ from zoo import CASES
 from zoo.network import double, fill, plain
 
 from symjax import models, symmetry
-from symjax.symmetry import Axis, Factor, Group, Spec, canonical
+from symjax.symmetry import Axis, Factor, Group, Spec
+from symjax.symmetry.canonical import form
 
 
 ZOO = {case.name: case for case in CASES}
@@ -180,7 +181,7 @@ def test_float32_rounds_where_units_scale():
 
 
 def test_example():
-    assert doctest.testmod(canonical).failed == 0
+    assert doctest.testmod(form).failed == 0
 
 
 def test_scales_that_have_a_minimum_alone_but_not_together():

@@ -13,7 +13,8 @@ from zoo import CASES
 from zoo.network import Network, double, fill, plain
 
 from symjax import symmetry, trees
-from symjax.symmetry import Axis, Factor, Group, Spec, scales
+from symjax.symmetry import Axis, Factor, Group, Spec
+from symjax.symmetry.canonical import scales
 
 
 ZOO = {case.name: case for case in CASES}

@@ -1,19 +1,19 @@
 """The symmetries of a network, found from its jaxpr, and operators on parameters."""
 
 from symjax.symmetry.actions import Element, act, flip, identity, permute, rescale
-from symjax.symmetry.canonical import Canonical, canonicalise
+from symjax.symmetry.canonical.form import Canonical, canonicalise
+from symjax.symmetry.canonical.scales import MinimumNorm, minimum_norm
 from symjax.symmetry.elements import (
     compose,
     inverse,
     random_element,
     total_transpositions,
 )
-from symjax.symmetry.inference import infer
+from symjax.symmetry.inference.pipeline import infer
 from symjax.symmetry.invariance import Invariance, check_invariance
 from symjax.symmetry.permutations import (
     cycles,
     num_transpositions,
     random_permutation,
 )
-from symjax.symmetry.scales import MinimumNorm, minimum_norm
 from symjax.symmetry.spec import Axis, Factor, Group, Pin, Spec

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num
 
-from symjax.symmetry.independence import partners
-from symjax.symmetry.places import Place, strides
+from symjax.symmetry.inference.independence import partners
+from symjax.symmetry.inference.places import Place, strides
+from symjax.symmetry.inference.unification import Node, positions
+from symjax.symmetry.inference.walk import Value
 from symjax.symmetry.spec import Axis, Factor, Group, Spec
 from symjax.symmetry.tracing import Path, Step, Trace, trace
-from symjax.symmetry.unification import Node, positions
-from symjax.symmetry.walk import Value
 from symjax.types import Params
 
 

@@ -14,11 +14,11 @@ import jax
 from jax.extend import core
 
 from symjax import trees
-from symjax.symmetry.rules import RULES
-from symjax.symmetry.rules.calls import scan_counts
+from symjax.symmetry.inference.rules import RULES
+from symjax.symmetry.inference.rules.calls import scan_counts
+from symjax.symmetry.inference.unification import Node, positions
+from symjax.symmetry.inference.walk import Relation, Rule, Value, Walk
 from symjax.symmetry.spec import Factor, Group
-from symjax.symmetry.unification import Node, positions
-from symjax.symmetry.walk import Relation, Rule, Value, Walk
 from symjax.types import Params
 
 

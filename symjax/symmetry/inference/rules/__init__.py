@@ -5,8 +5,15 @@ None says that it has no answer for these parameters. What is not in the table p
 that it touches.
 """
 
-from symjax.symmetry.rules import blocks, calls, elementwise, indexing, linear, shapes
-from symjax.symmetry.walk import Rule
+from symjax.symmetry.inference.rules import (
+    blocks,
+    calls,
+    elementwise,
+    indexing,
+    linear,
+    shapes,
+)
+from symjax.symmetry.inference.walk import Rule
 
 
 RULES: dict[str, Rule] = {

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from jax.extend import core
 
-from symjax.symmetry.rules.elementwise import own_links
-from symjax.symmetry.rules.shapes import drop_axes, relabel, with_axis
-from symjax.symmetry.unification import (
+from symjax.symmetry.inference.rules.elementwise import own_links
+from symjax.symmetry.inference.rules.shapes import drop_axes, relabel, with_axis
+from symjax.symmetry.inference.unification import (
     Node,
     concatenation,
     cut_product,
@@ -15,7 +15,7 @@ from symjax.symmetry.unification import (
     flat,
     product,
 )
-from symjax.symmetry.walk import NOTHING, SAME, Link, Rule, Value, Walk
+from symjax.symmetry.inference.walk import NOTHING, SAME, Link, Rule, Value, Walk
 
 
 def _concatenate(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:

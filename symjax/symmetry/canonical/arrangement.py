@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Complex, Float, Int
 
-from symjax.symmetry import signatures
-from symjax.symmetry.signatures import Signatures, replaced, tolerance
+from symjax.symmetry.canonical import signatures
+from symjax.symmetry.canonical.signatures import Signatures, replaced, tolerance
 from symjax.symmetry.spec import Spec
 
 

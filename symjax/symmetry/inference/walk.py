@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core, source_info_util
 
-from symjax.symmetry import unification
-from symjax.symmetry.unification import Cause, Node
+from symjax.symmetry.inference import unification
+from symjax.symmetry.inference.unification import Cause, Node
 
 
 class Value:

@@ -4,9 +4,9 @@ from typing import Any
 
 from jax.extend import core
 
-from symjax.symmetry.rules.elementwise import entrywise, own_links
-from symjax.symmetry.unification import Node
-from symjax.symmetry.walk import NOTHING, SAME, Law, Link, Rule, Value, Walk
+from symjax.symmetry.inference.rules.elementwise import entrywise, own_links
+from symjax.symmetry.inference.unification import Node
+from symjax.symmetry.inference.walk import NOTHING, SAME, Law, Link, Rule, Value, Walk
 
 
 def _open(jaxpr: Any) -> tuple[core.Jaxpr, list[Any]]:

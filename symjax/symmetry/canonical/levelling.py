@@ -11,8 +11,8 @@ from jax.scipy.sparse import linalg
 from jaxtyping import Array, Float
 
 from symjax import trees
-from symjax.symmetry.balancing import axes_by_path
-from symjax.symmetry.incidence import spread
+from symjax.symmetry.canonical.balancing import axes_by_path
+from symjax.symmetry.canonical.incidence import spread
 from symjax.symmetry.spec import Spec
 from symjax.types import Params
 

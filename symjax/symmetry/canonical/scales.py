@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, trees
 from symjax.symmetry.actions import Element, act, identity
-from symjax.symmetry.balancing import balance, everything
+from symjax.symmetry.canonical.balancing import balance, everything
 from symjax.symmetry.spec import Spec
 from symjax.types import Params
 

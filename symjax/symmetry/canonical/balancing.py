@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy import optimize
 
 from symjax import trees
-from symjax.symmetry.incidence import collect, patterns, spread
+from symjax.symmetry.canonical.incidence import collect, patterns, spread
 from symjax.symmetry.spec import Axis, Spec
 from symjax.types import Params
 

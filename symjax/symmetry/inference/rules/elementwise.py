@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from symjax.symmetry.unification import Node
-from symjax.symmetry.walk import (
+from symjax.symmetry.inference.unification import Node
+from symjax.symmetry.inference.walk import (
     COMPARE,
     NOTHING,
     SAME,

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from symjax.symmetry.exponents import Vector
-from symjax.symmetry.freedom import generators, outer_first
-from symjax.symmetry.independence import independent_batches
-from symjax.symmetry.places import Place, find_places, strides
+from symjax.symmetry.inference.exponents import Vector
+from symjax.symmetry.inference.freedom import generators, outer_first
+from symjax.symmetry.inference.independence import independent_batches
+from symjax.symmetry.inference.places import Place, find_places, strides
+from symjax.symmetry.inference.unification import Node, positions
+from symjax.symmetry.inference.walk import Relation, Value
 from symjax.symmetry.spec import Group, Kind, Pin, Spec
-from symjax.symmetry.unification import Node, positions
-from symjax.symmetry.walk import Relation, Value
 
 
 def assemble(

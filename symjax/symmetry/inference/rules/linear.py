@@ -2,9 +2,17 @@
 
 from jax.extend import core
 
-from symjax.symmetry.rules.shapes import relabel
-from symjax.symmetry.unification import Node, product
-from symjax.symmetry.walk import NOTHING, Law, Link, Rule, Value, Walk, shape_of
+from symjax.symmetry.inference.rules.shapes import relabel
+from symjax.symmetry.inference.unification import Node, product
+from symjax.symmetry.inference.walk import (
+    NOTHING,
+    Law,
+    Link,
+    Rule,
+    Value,
+    Walk,
+    shape_of,
+)
 
 
 BOTH: tuple[Law, Law] = ((1, 1), (1, 1))

@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from symjax.symmetry.constraints import Labels
-from symjax.symmetry.exponents import Number, Vector, added, reduced, smallest
-from symjax.symmetry.independence import independent_batches, partners
-from symjax.symmetry.places import Cell, Place, cells
-from symjax.symmetry.unification import Node
-from symjax.symmetry.walk import Relation, Value
+from symjax.symmetry.inference.constraints import Labels
+from symjax.symmetry.inference.exponents import Number, Vector, added, reduced, smallest
+from symjax.symmetry.inference.independence import independent_batches, partners
+from symjax.symmetry.inference.places import Cell, Place, cells
+from symjax.symmetry.inference.unification import Node
+from symjax.symmetry.inference.walk import Relation, Value
 
 
 class Generator(NamedTuple):

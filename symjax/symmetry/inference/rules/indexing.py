@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from jax.extend import core
 
-from symjax.symmetry.rules.elementwise import own_links
-from symjax.symmetry.unification import Node
-from symjax.symmetry.walk import (
+from symjax.symmetry.inference.rules.elementwise import own_links
+from symjax.symmetry.inference.unification import Node
+from symjax.symmetry.inference.walk import (
     ANYTHING,
     NOTHING,
     SAME,

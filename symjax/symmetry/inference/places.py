@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from symjax.symmetry.exponents import Number
-from symjax.symmetry.independence import partners
+from symjax.symmetry.inference.exponents import Number
+from symjax.symmetry.inference.independence import partners
+from symjax.symmetry.inference.unification import Node, Position, find, flat, positions
+from symjax.symmetry.inference.walk import Value
 from symjax.symmetry.spec import Axis, Factor
-from symjax.symmetry.unification import Node, Position, find, flat, positions
-from symjax.symmetry.walk import Value
 
 
 class Place(NamedTuple):

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from symjax import trees
-from symjax.symmetry.assembly import assemble
-from symjax.symmetry.rules import RULES
+from symjax.symmetry.inference.assembly import assemble
+from symjax.symmetry.inference.rules import RULES
+from symjax.symmetry.inference.unification import Cause, pin
+from symjax.symmetry.inference.walk import NOTHING, Relation, Value, Walk
 from symjax.symmetry.spec import Spec
-from symjax.symmetry.unification import Cause, pin
-from symjax.symmetry.walk import NOTHING, Relation, Value, Walk
 from symjax.types import Params
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from jax.extend import core
 
-from symjax.symmetry.unification import (
+from symjax.symmetry.inference.unification import (
     Node,
     product,
 )
-from symjax.symmetry.walk import NOTHING, Law, Link, Rule, Value, Walk
+from symjax.symmetry.inference.walk import NOTHING, Law, Link, Rule, Value, Walk
 
 
 PASS: tuple[Law, Law] = ((1,), (1,))

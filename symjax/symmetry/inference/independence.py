@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import combinations
 
-from symjax.symmetry.unification import Node, positions
-from symjax.symmetry.walk import Link, Relation, Value
+from symjax.symmetry.inference.unification import Node, positions
+from symjax.symmetry.inference.walk import Link, Relation, Value
 
 
 def partners(value: Value, axis: int, index: int) -> list[tuple[Node, int]]:

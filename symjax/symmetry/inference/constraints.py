@@ -3,9 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from symjax.symmetry.exponents import Exponents, Number
-from symjax.symmetry.unification import Position, positions
-from symjax.symmetry.walk import ANYTHING, COMPARE, NOTHING, Link, Relation, Value
+from symjax.symmetry.inference.exponents import Exponents, Number
+from symjax.symmetry.inference.unification import Position, positions
+from symjax.symmetry.inference.walk import (
+    ANYTHING,
+    COMPARE,
+    NOTHING,
+    Link,
+    Relation,
+    Value,
+)
 
 
 ELSEWHERE = [-1]  # this part of a concatenation comes from another operand

@@ -19,9 +19,9 @@ from jaxtyping import Array, Bool
 
 from symjax import checks, trees
 from symjax.symmetry.actions import Element, act, rescale
-from symjax.symmetry.arrangement import arrange
-from symjax.symmetry.balancing import balance, everything
-from symjax.symmetry.levelling import level
+from symjax.symmetry.canonical.arrangement import arrange
+from symjax.symmetry.canonical.balancing import balance, everything
+from symjax.symmetry.canonical.levelling import level
 from symjax.symmetry.spec import Spec
 from symjax.types import Params
 

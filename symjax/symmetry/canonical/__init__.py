@@ -1,0 +1,1 @@
+"""One network for all that symmetries make equivalent: scales, order and signs."""

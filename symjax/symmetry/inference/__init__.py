@@ -1,0 +1,1 @@
+"""Find the symmetries of a network from its jaxpr."""
