@@ -480,6 +480,80 @@ def test_invariance_compares_each_output_with_its_own_size():
     assert np.isnan(nan.largest)
 
 
+def test_every_element_that_is_tried_moves_something():
+    """Half of all permutations of two units are the identity, and a quarter of signs.
+
+    Of the four in a batch as well: a copy that stays hides what it is of.
+    """
+    units = axis("w", (1, 2, 1), [(0, 4, 1)])
+    spec = Spec(
+        (Group("permutation", 0, 2, (units,), (1,), (4,)),),
+        (),
+        (Group("sign", 0, 2, (units,), (1,), (4,)),),
+        (("w", (4, 2)),),
+    )
+    params = {"w": jnp.arange(1.0, 9).reshape(4, 2)}
+
+    def least(moved, x):
+        """Two where every row moved by one at least, and otherwise less."""
+        change = jnp.max(jnp.abs(moved["w"] - params["w"]), axis=1)
+        return 1 + jnp.minimum(jnp.min(change), 1)
+
+    keys = jax.random.split(jax.random.key(0), 8)
+    tried = lambda key: symmetry.check_invariance(
+        least, spec, params, 0.0, key, num_elements=1
+    )
+    found = jax.jit(jax.vmap(tried))(keys)
+    assert np.all(found.per_group == 1)
+    assert np.all(found.moved > 0)
+
+
+def test_keys_among_parameters_and_outputs_are_compared():
+    params, x, spec = network_and_spec()
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = (*spec.shapes, ("keys", (4,)))
+    params["keys"] = keys
+    still = dataclasses.replace(spec, shapes=shapes)
+    apply = lambda params, x: (network(params, x), params["keys"])
+    assert check(still, params, x, apply=apply, num_elements=1).largest < 1e-5
+    first = spec.permutations[0]
+    moving = dataclasses.replace(first, axes=(*first.axes, axis("keys", (0, 4, 1))))
+    found = check(
+        dataclasses.replace(still, permutations=(moving, spec.permutations[1])),
+        params, x, apply=apply,
+    )  # fmt: skip
+    assert found.per_group[0] > 1e-2
+
+
+@pytest.mark.parametrize("narrow", ["float64", "float32", "float16", "bfloat16"])
+def test_the_narrowest_type_is_found_wherever_it_is(narrow):
+    def layer(w, h):
+        return jnp.tanh(h.astype(narrow) @ w.astype(narrow)).astype(h.dtype)
+
+    def scanned(w, h):
+        return jax.lax.scan(lambda h, w: (layer(w, h), None), h, w[None])[0]
+
+    def branched(w, h):
+        return jax.lax.cond(h[0, 0] > 0, layer, lambda w, h: h, w, h)
+
+    def mapped(w, h):
+        return jax.vmap(jax.jit(layer), (None, 0))(w, h[None])
+
+    for apply in (
+        layer,
+        jax.jit(layer),
+        jax.checkpoint(layer),
+        scanned,
+        branched,
+        mapped,
+    ):
+        with jax.enable_x64(True):
+            found = invariance.narrowest_dtype(
+                apply, jnp.ones((3, 3)), jnp.ones((3, 3))
+            )
+        assert found == narrow
+
+
 def test_random_elements_are_uniform_independent_and_log_normal():
     num_draws = 20_000
     inside = (axis("w", (1, 3, 1), [(0, 2, 1)]),)

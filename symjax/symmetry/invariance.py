@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend import core
 from jaxtyping import Array, Float, Int
 
 from symjax import checks
@@ -24,9 +25,10 @@ class Invariance(NamedTuple):
     Attributes:
         largest: Of the outputs, over all groups alone and all of them together.
             Rounding is some 1e-6 in float32 and 1e-14 in float64, more where a network
-            is deep.
+            is deep, and that of `narrowest_dtype` where it computes in less.
         per_group: Of the outputs, for each group in the order of `iter(spec)`.
-        moved: Of the parameters, for each group; 0 if no element moved anything.
+        moved: Of the parameters, for each group; 0 if no element moved anything, as
+            where all that the group acts on are zeros or equal numbers.
     """
 
     largest: Float[Array, ""]
@@ -46,8 +48,9 @@ def check_invariance(
     """Try random elements of each group alone, and of all groups together.
 
     It calls `apply` once, and then `num_elements` times for each group and for all of
-    them, one after another in a compiled loop. Parameters should be generic: zeros
-    (biases at initialisation) hide what moves them.
+    them, one after another in a compiled loop. No permutation is the identity, and
+    some sign of every group is flipped. Parameters should be generic: zeros (biases at
+    initialisation) hide what moves them.
 
     Args:
         apply: `apply(params, x) -> outputs`, any pytree of arrays.
@@ -55,8 +58,7 @@ def check_invariance(
         params: Parameters of the network.
         x: Inputs, best random ones.
         key: PRNG key for the elements.
-        num_elements: How many of each group. Half of all random permutations of two
-            units move nothing.
+        num_elements: How many of each group.
 
     Returns:
         The changes.
@@ -82,7 +84,7 @@ def check_invariance(
 
     def changes(args: tuple[Int[Array, ""], Key]) -> tuple[Array, Array]:
         group, key = args
-        element = _keep(spec, random_element(key, spec), group)
+        element = _keep(spec, _moving(random_element(key, spec)), group)
         moved = act(spec, element, params)
         return (
             _relative_change(before, apply(moved, x)),
@@ -95,6 +97,60 @@ def check_invariance(
         for change in jax.lax.map(changes, (groups, jax.random.split(key, len(groups))))
     )
     return Invariance(jnp.max(outputs), outputs[:-1], moved[:-1])
+
+
+def narrowest_dtype(
+    apply: Callable[[Params, Any], Any], params: Params, x: Any
+) -> jnp.dtype:
+    """The floating-point type of the coarsest rounding inside a network.
+
+    Sums of it come out in another order when units are permuted, so that its epsilon,
+    and not that of the parameters, says how exactly outputs can agree.
+
+    Args:
+        apply: `apply(params, x) -> outputs`, any pytree of arrays.
+        params: Parameters of the network.
+        x: Inputs.
+
+    Returns:
+        The type of largest epsilon among all results of the network's operations, its
+        parameters and its inputs; that of Python's numbers if none is floating.
+
+    Example:
+        >>> apply = lambda params, x: x @ params.astype(jnp.bfloat16)
+        >>> print(narrowest_dtype(apply, jnp.ones((3, 2)), jnp.ones((5, 3))))
+        bfloat16
+    """
+    dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves((params, x))}
+    dtypes |= _dtypes(jax.make_jaxpr(apply)(params, x).jaxpr)
+    rounded = [jnp.finfo(one) for one in dtypes if jnp.issubdtype(one, jnp.inexact)]
+    coarsest = max(rounded, key=lambda info: info.eps, default=jnp.finfo(float))
+    return coarsest.dtype
+
+
+def _dtypes(jaxpr: core.Jaxpr) -> set[jnp.dtype]:
+    """Of all results, in calls, loops and branches too."""
+    # Not of constants, which are rounded alike for every element. Tokens have no type.
+    results: list[Any] = [var.aval for eqn in jaxpr.eqns for var in eqn.outvars]
+    found = {aval.dtype for aval in results if hasattr(aval, "dtype")}
+    return found.union(*map(_dtypes, core.subjaxprs(jaxpr)))
+
+
+def _moving(element: Element) -> Element:
+    """The element with every identity in it replaced by one that moves all units."""
+
+    def move(permutation: Int[Array, "*batch unit"]) -> Int[Array, "*batch unit"]:
+        units = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)
+        still = jnp.all(permutation == units, axis=-1, keepdims=True)
+        return jnp.where(still, jnp.roll(units, 1), permutation)
+
+    def flip(signs: Int[Array, "*batch unit"]) -> Int[Array, "*batch unit"]:
+        return jnp.where(jnp.all(signs == 1, axis=-1, keepdims=True), -signs, signs)
+
+    return element._replace(
+        permutations=tuple(map(move, element.permutations)),
+        signs=tuple(map(flip, element.signs)),
+    )
 
 
 def _keep(spec: Spec, element: Element, group: Int[Array, ""]) -> Element:
@@ -114,6 +170,8 @@ def _relative_change(before: Any, after: Any) -> Float[Array, ""]:
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if new is old:
             continue
+        if jnp.issubdtype(jnp.result_type(old), jax.dtypes.prng_key):
+            old, new = jax.random.key_data(old), jax.random.key_data(new)
         wide = jnp.result_type(old, jnp.float32)
         change = jnp.abs(jnp.asarray(new, wide) - jnp.asarray(old, wide))
         size = jnp.max(jnp.abs(jnp.asarray(old, wide)), initial=0)
