@@ -194,15 +194,28 @@ class Symmetries:
     Example: symjax symmetries --model resnet20_frn --check
     """
 
-    model: str = "mlp"
-    """mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a flax.linen
-    module or a function without arguments that returns (apply, params, x)."""
+    # As an argument, since tyro shows the lines of a docstring as they are.
+    model: Annotated[
+        str,
+        tyro.conf.arg(
+            help="mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a "
+            "flax.linen module or a function without arguments that returns one, or "
+            "returns (apply, params, x)."
+        ),
+    ] = "mlp"
     input_shape: tuple[int, ...] | None = None
     """Shape of one input, such as 32 32 3. Default: what a named model was made for."""
+    input_dtype: Annotated[
+        Literal["float32", "int32"],
+        tyro.conf.arg(
+            help="Of the inputs that are drawn for a module: float32 for normal "
+            "numbers, int32 for token ids (0 and 1, which every vocabulary has)."
+        ),
+    ] = "float32"
     num_outputs: int = 10
     """Outputs of a named model."""
     check: bool = False
-    """Try random elements of every group on the network, in float64."""
+    """Try random elements of every group on the network, in float64 if it can."""
     strict: bool = False
     """Refuse a network with an operation that symjax has no rule for."""
     seed: int = 0

@@ -1,57 +1,147 @@
 """`symjax symmetries`: the groups of a built-in network, or of one in a user's file."""
 
-import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from symjax import models, symmetry
+from symjax import symmetry
+from symjax.cli import networks
+from symjax.cli.networks import Network
 from symjax.cli.options import Symmetries
-
-
-# What the networks were made for: digits, MNIST, CIFAR-10.
-INPUT_SHAPES = {"mlp": (64,), "lenet": (28, 28, 1), "resnet20_frn": (32, 32, 3)}
-TOLERANCE = 1e-9  # of float64, through a deep network
-
-Network = tuple[Callable[[Any, Any], Any], Any, Any]
+from symjax.symmetry.invariance import narrowest_dtype
 
 
 def show(options: Symmetries, console: Console) -> None:
-    """Print the groups, and whether random elements of them leave the outputs alone."""
-    apply, params, x = _network(options)
+    """Print the groups, and whether random elements of them leave the outputs alone.
+
+    Raises:
+        ValueError: if `--seed` is none.
+    """
+    if not 0 <= options.seed < 2**32:
+        raise ValueError(f"`--seed` must be from 0 to 2^32 - 1, got {options.seed}.")
+    apply, params, x = networks.build(options)
     start = time.perf_counter()
     spec = symmetry.infer(apply, params, x, strict=options.strict)
     seconds = time.perf_counter() - start
     console.print(str(spec), highlight=False, markup=False, soft_wrap=True)
     console.print(f"inferred in {seconds:.2f} s", style="dim")
-    if options.check:
+    if options.check and not list(spec):
+        console.print("There is nothing to check, as no group was found.")
+    elif options.check:
         _check((apply, params, x), spec, options.seed, console)
 
 
 def _check(network: Network, spec: symmetry.Spec, seed: int, console: Console) -> None:
-    """Try random elements in float64 and print the largest change of each kind.
+    """Try random elements and print the largest change of each kind.
 
     Raises:
-        RuntimeError: if a group changes the outputs.
+        ValueError: if parameters or inputs have no values.
+        RuntimeError: if a group changes the outputs, or they are not finite.
     """
-    apply, params, x = network
-    with jax.enable_x64(True), console.status("trying random elements"):
-        generator = np.random.default_rng(seed)
-        params, x = (
-            jax.tree.map(lambda leaf, how=how: how(leaf, generator), tree)
-            for tree, how in ((params, _generic), (x, _wide))
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(network)):
+        raise ValueError(
+            "`--check` needs numbers, but params or x hold a jax.ShapeDtypeStruct."
         )
+    with console.status("trying random elements"):
+        found, dtype = _try(network, spec, seed)
+    if np.isnan(found.per_group).all():
+        raise RuntimeError(
+            "`--check` can't compare outputs that are not finite. It draws parameters "
+            "near those of the network, none of them zero."
+        )
+    console.print(_table(spec, found))
+    still = [
+        _name(group)
+        for group, moved in zip(spec, found.moved, strict=True)
+        if moved == 0
+    ]
+    if still:
+        console.print(
+            f"Not tried, as what it moves are equal numbers: {', '.join(still)}.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    # Half of the digits: rounding grows with depth, and a wrong group changes all.
+    tolerance = float(jnp.finfo(dtype).eps) ** 0.5
+    if not found.largest < tolerance:
+        worst = list(spec)[int(np.argmax(found.per_group))]
+        raise RuntimeError(
+            f"The {_name(worst)}, or all groups together, change an output by "
+            f"{found.largest:.1e} of its largest value, where rounding in {dtype} "
+            f"explains {tolerance:.0e}. This is a defect of symjax: please report it "
+            f"with the network."
+        )
+    inside = "" if dtype == np.float64 else ", the narrowest type in the network"
+    console.print(
+        f"All together change no output by more than {found.largest:.1e} of its "
+        f"largest value, in {dtype}{inside}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _try(
+    network: Network, spec: symmetry.Spec, seed: int
+) -> tuple[symmetry.Invariance, np.dtype]:
+    """The changes, and the narrowest type in the network as it was run."""
+    apply, *given = network
+    generator = np.random.default_rng(seed)
+    params, x = jax.tree.map(_wide, given)
+    params = jax.tree.map(lambda leaf: _generic(leaf, generator), params)
+    with jax.enable_x64(True):
+        runs_wide = _runs(apply, params, x)
+    if not runs_wide:
+        params, x = jax.tree.map(_as_given, [params, x], given)
+    with jax.enable_x64(runs_wide), jax.default_matmul_precision("highest"):
         key = jax.random.key(seed)
         found = symmetry.check_invariance(apply, spec, params, x, key)
-        found = jax.tree.map(np.asarray, found)
+        return jax.tree.map(np.asarray, found), narrowest_dtype(apply, params, x)
+
+
+def _runs(apply: Callable[[Any, Any], Any], params: Any, x: Any) -> bool:
+    """Whether it takes these types: a loop that starts from float32 ends in it."""
+    try:
+        jax.eval_shape(apply, params, x)
+    except Exception:
+        return False
+    return True
+
+
+def _wide(leaf: Any) -> Any:
+    """In float64, or complex128; as it is if it is a key, an integer or a flag."""
+    dtype = jnp.result_type(leaf)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return leaf
+    return np.asarray(leaf, np.result_type(dtype, np.float64))
+
+
+def _generic(leaf: Any, generator: np.random.Generator) -> Any:
+    """Numbers near a parameter but none of them zero, positive where it is."""
+    if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+        return leaf
+    noise = generator.normal(size=(2, *leaf.shape))
+    return leaf * np.exp(0.3 * noise[0]) + 0.05 * abs(noise[1])
+
+
+def _as_given(leaf: Any, given: Any) -> Any:
+    """In the type that it had."""
+    return leaf if leaf is given else np.asarray(leaf, jnp.result_type(given))
+
+
+def _name(group: symmetry.Group) -> str:
+    """Such as `permutation of Dense_0/bias`."""
+    return f"{group.kind} of {group.axes[0].path or 'params'}"
+
+
+def _table(spec: symmetry.Spec, found: symmetry.Invariance) -> Table:
+    """The changes of each kind."""
     table = Table("groups", "number", "outputs change at most", "parameters at least")
     kinds = np.array([group.kind for group in spec])
     for kind in dict.fromkeys(kinds):
@@ -62,96 +152,4 @@ def _check(network: Network, spec: symmetry.Spec, seed: int, console: Console) -
             f"{found.per_group[here].max():.1e}",
             f"{found.moved[here].min():.1e}",
         )
-    console.print(table)
-    if not found.largest < TOLERANCE:
-        worst = list(spec)[int(np.argmax(found.per_group))]
-        raise RuntimeError(
-            f"A {worst.kind} of {worst.axes[0].path} changes an output by "
-            f"{found.largest:.1e} of its largest value. This is a defect of symjax: "
-            f"please report it with the network."
-        )
-    console.print(
-        f"All together change no output by more than {found.largest:.1e} of its "
-        f"largest value, in float64."
-    )
-
-
-def _generic(leaf: Any, generator: np.random.Generator) -> Any:
-    """Numbers near a parameter but none of them zero, positive where it is."""
-    leaf = np.asarray(leaf)
-    if not jnp.issubdtype(leaf.dtype, jnp.floating):
-        return leaf
-    noise = generator.normal(size=(2, *leaf.shape))
-    return leaf * np.exp(0.3 * noise[0]) + 0.05 * abs(noise[1])
-
-
-def _wide(leaf: Any, generator: np.random.Generator) -> Any:
-    """The input in float64."""
-    del generator
-    leaf = np.asarray(leaf)
-    floating = jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(np.float64) if floating else leaf
-
-
-def _network(options: Symmetries) -> Network:
-    """`apply`, parameters and an input, of a name or of `file.py:name`.
-
-    Raises:
-        ValueError: if `--model` names no network.
-    """
-    file, colon, name = options.model.rpartition(":")
-    if not colon:
-        module = models.build(options.model, options.num_outputs)
-        return _linen(module, options.input_shape or INPUT_SHAPES[options.model])
-    found = _load(Path(file), name)
-    if isinstance(found, nn.Module):
-        if options.input_shape is None:
-            raise ValueError(
-                f"`--input-shape` is needed for the flax module {name}: the shape of "
-                f"one input, such as --input-shape 32 32 3."
-            )
-        return _linen(found, options.input_shape)
-    made = found() if callable(found) else found
-    if not (isinstance(made, tuple) and len(made) == 3 and callable(made[0])):
-        raise ValueError(
-            f"`--model` {options.model} must be a flax.linen module, or a function "
-            f"without arguments that returns (apply, params, x); it gave "
-            f"{type(made).__name__}."
-        )
-    return made
-
-
-def _linen(module: nn.Module, shape: tuple[int, ...]) -> Network:
-    x = jax.random.normal(jax.random.key(0), (4, *shape), jnp.float32)
-    return module.apply, module.init(jax.random.key(1), x), x
-
-
-def _load(file: Path, name: str) -> Any:
-    """The object `name` of a Python file, which is run.
-
-    Raises:
-        ValueError: if there is no such file or object, or it can't be run.
-    """
-    if not file.is_file():
-        raise ValueError(
-            f"`--model` must be {', '.join(INPUT_SHAPES)} or path/to/file.py:name, but "
-            f"there is no file {file}."
-        )
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise ValueError(
-            f"`--model` {file} is no Python file; its name must end in .py."
-        )
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ValueError(
-            f"`--model` {file} could not be run: {type(error).__name__}: {error}"
-        ) from error
-    if not hasattr(module, name):
-        public = [key for key in vars(module) if not key.startswith("_")]
-        raise ValueError(
-            f"`--model` {file} has no `{name}`; it has {', '.join(public)}."
-        )
-    return getattr(module, name)
+    return table
