@@ -28,7 +28,7 @@ def reorder(
     shift = unit.stride * (permutation - jnp.arange(unit.size))
     others = tuple(i for i in range(leaf.ndim) if i != unit.axis)
     here = np.expand_dims(np.arange(leaf.shape[unit.axis]), others)
-    source = here + _spread(axis, shift, 0, leaf.shape)
+    source = here + spread(axis, shift, leaf.shape)
     return jnp.take_along_axis(jnp.asarray(leaf), source, unit.axis)
 
 
@@ -54,14 +54,24 @@ def multiply(
             f"to be scaled or flipped, got {leaf.dtype}. Infer a spec from these "
             f"parameters."
         )
-    product = jnp.multiply(leaf, _spread(axis, factor, 1, leaf.shape or (1,)))
+    product = jnp.multiply(leaf, spread(axis, factor, leaf.shape or (1,), outside=1))
     return product.astype(leaf.dtype).reshape(leaf.shape)
 
 
-def _spread(
-    axis: Axis, values: Num[Array, "..."], outside: int, shape: Sequence[int]
+def spread(
+    axis: Axis, values: Num[Array, "..."], shape: Sequence[int], *, outside: int = 0
 ) -> Num[Array, "..."]:
-    """The value of its unit at each place of a parameter; it broadcasts to `shape`."""
+    """Give every entry of a parameter the value of its unit.
+
+    Args:
+        axis: Where the units lie.
+        values: One value for each unit, `(*batch, unit)`.
+        shape: The parameter's shape.
+        outside: The value of entries that belong to no unit.
+
+    Returns:
+        An array that broadcasts to `shape`.
+    """
     units = _units(axis, shape)
     if np.array_equal(units.ravel(), np.arange(values.size)):
         return values.reshape(units.shape)

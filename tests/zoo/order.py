@@ -74,6 +74,17 @@ def _scan_roll(h, p):
     return jax.lax.scan(step, h, None, length=2)[0]
 
 
+def _mutable(h, p):
+    ref = jax.new_ref(jnp.zeros_like(h))
+    ref[...] = h * jnp.arange(7)
+    return jnp.tanh(h) + jnp.sum(ref[...], axis=1, keepdims=True)
+
+
+def _signed_zeros(h, p):
+    zeros = jnp.asarray(np.where(np.arange(7) < 3, 0.0, -0.0))
+    return h + jnp.arctan(1 / zeros)
+
+
 def _spectrum(h, p):
     return jnp.abs(jnp.fft.fft(h, axis=1))
 
@@ -166,6 +177,8 @@ CONTROLS = [
     hidden("overlapping slices", _overlap, permuted(**{"in": 1}), out=(6, 2)),
     hidden("dynamic slice", _dynamic_slice, permuted(**{"in": 1}), out=(5, 2)),
     hidden("tril", _triangular, PERMUTED, "", "7", "7 7", w=(7, 7)),
+    hidden("mutable array", _mutable, PERMUTED),
+    hidden("zeros of both signs", _signed_zeros, PERMUTED),
     *(hidden(name, layer, PERMUTED) for name, layer in NO_RULE.items()),
     hidden("custom vjp", _custom, PERMUTED),
     hidden("cond", _cond, PERMUTED),

@@ -25,7 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy import optimize
 
 from symjax import trees
-from symjax.symmetry.canonical.incidence import collect, patterns, spread
+from symjax.symmetry.canonical.incidence import collect, patterns
+from symjax.symmetry.placement import spread
 from symjax.symmetry.spec import Axis, Spec
 from symjax.types import Params
 
@@ -97,19 +98,26 @@ def balance(
         sweep,
         (start, jnp.zeros((), int), jnp.full((), jnp.inf, dtype)),
     )
-    dead = [jnp.zeros(group.shape, bool) for group in spec.scalings]
-    for g in moving:
-        dead[g] = jnp.any(
-            jnp.isneginf(jnp.stack(_log_slopes(_unit_masses(entries, g, start)))),
-            axis=0,
-        )
     return Balance(
         log_scales,
-        tuple(dead),
+        _dead(spec, entries, moving, start),
         tuple(jnp.asarray(g in unbounded) for g in range(len(start))),
         num_sweeps,
         largest <= tolerance,
     )
+
+
+def _dead(
+    spec: Spec,
+    entries: "_Entries",
+    moving: Sequence[int],
+    log_scales: Sequence[Float[Array, "..."]],
+) -> tuple[Bool[Array, "..."], ...]:
+    dead = [jnp.zeros(group.shape, bool) for group in spec.scalings]
+    for g in moving:
+        slopes = jnp.stack(_log_slopes(_unit_masses(entries, g, log_scales)))
+        dead[g] = jnp.any(jnp.isneginf(slopes), axis=0)
+    return tuple(dead)
 
 
 class _Entries(NamedTuple):

@@ -74,32 +74,6 @@ def collect(
     return reduce(within, axis=tuple(range(len(axis.batch) + 1, within.ndim)))
 
 
-def spread(
-    axis: Axis, values: Shaped[Array, "..."], shape: Sequence[int]
-) -> Shaped[Array, "..."]:
-    """Give every entry of a parameter the value of its unit, and 0 outside the block.
-
-    Args:
-        axis: Where the units lie.
-        values: One value for each unit, `(*batch, unit)`.
-        shape: The parameter's shape.
-
-    Returns:
-        An array that broadcasts to `shape`.
-    """
-    block = _block(axis)
-    values = values.reshape(*values.shape, *(1,) * len(axis.rest))
-    sizes = [shape[i] for i in block.involved]
-    if block.is_whole(sizes):
-        full = np.broadcast_shapes(*(p.shape for p in block.positions))
-        within = jnp.broadcast_to(values, full)
-    else:
-        within = jnp.zeros(sizes, values.dtype).at[block.positions].set(values)
-    return within.reshape(
-        [size if i in block.involved else 1 for i, size in enumerate(shape)]
-    )
-
-
 def patterns(axes: Sequence[Axis], shape: Sequence[int]) -> set[tuple[int, ...]]:
     """Which axes meet: the sets of indices into `axes` whose blocks share an entry.
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from symjax import trees
 from symjax.symmetry.canonical.balancing import axes_by_path
-from symjax.symmetry.canonical.incidence import spread
+from symjax.symmetry.placement import spread
 from symjax.symmetry.spec import Spec
 from symjax.types import Params
 

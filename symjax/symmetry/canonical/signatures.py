@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Float, Int
 
-from symjax.symmetry.canonical.incidence import collect, num_entries, orbits, spread
+from symjax.symmetry.canonical.incidence import collect, num_entries, orbits
+from symjax.symmetry.placement import spread
 from symjax.symmetry.spec import Axis, Group, Spec
 
 

@@ -1,6 +1,7 @@
 """From a finished walk to a `Spec`: which unit kinds are free, and where they lie."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symjax.symmetry.inference.exponents import Vector
@@ -20,19 +21,7 @@ def assemble(
     """The groups of a network whose parameters are `leaves`."""
     places = find_places([path for path, _ in names], leaves)
     numbers = {leaf: number for number, leaf in enumerate(places)}
-
-    def group(kind: Kind, leaf: Node, batch: list[Node], exponents: Vector) -> Group:
-        return Group(
-            kind=kind,
-            units=numbers[leaf],
-            size=leaf.size,
-            axes=tuple(
-                strides(places[leaf][index], batch, exponent)
-                for index, exponent in sorted(exponents.items())
-            ),
-            batch=tuple(numbers[other] for other in batch),
-            batch_shape=tuple(other.size for other in batch),
-        )
+    group = functools.partial(_group, places, numbers)
 
     def leaf_at(value: Value, axis: int, number: int) -> list[Node]:
         leaf = positions(value.axes[axis])[number].leaf
@@ -46,7 +35,7 @@ def assemble(
     }
     batches = outer_first(found, {leaf: leaf for leaf in places}, rank)
     permutations = [
-        group("permutation", leaf, batches[leaf], dict.fromkeys(range(len(where)), 1))
+        group("permutation", leaf, dict.fromkeys(range(len(where)), 1), batches[leaf])
         for leaf, where in places.items()
         if leaf.pin is None and leaf.size > 1
     ]
@@ -54,12 +43,33 @@ def assemble(
     signs, redundant_signs = generators(places, leaves, relations, rank, 2)
     return Spec(
         permutations=tuple(sorted(permutations, key=lambda each: -len(each.batch))),
-        scalings=tuple(group("scaling", g.leaf, g.batch, g.exponents) for g in scales),
-        signs=tuple(group("sign", g.leaf, g.batch, g.exponents) for g in signs),
+        scalings=tuple(group("scaling", *generator) for generator in scales),
+        signs=tuple(group("sign", *generator) for generator in signs),
         shapes=tuple(names),
         pins=_pins(places),
         redundant_scalings=redundant_scalings,
         redundant_signs=redundant_signs,
+    )
+
+
+def _group(
+    places: Mapping[Node, Sequence[Place]],
+    numbers: Mapping[Node, int],
+    kind: Kind,
+    leaf: Node,
+    exponents: Vector,
+    batch: Sequence[Node],
+) -> Group:
+    return Group(
+        kind=kind,
+        units=numbers[leaf],
+        size=leaf.size,
+        axes=tuple(
+            strides(places[leaf][index], batch, exponent)
+            for index, exponent in sorted(exponents.items())
+        ),
+        batch=tuple(numbers[other] for other in batch),
+        batch_shape=tuple(other.size for other in batch),
     )
 
 

@@ -57,9 +57,11 @@ class Labels:
             for value in (result, *operands):
                 self.zero(self.flat(value))
             return
+        # Even where the result fits any scale: its operands still meet elsewhere.
         cancelled = self._cancel(relation)
-        if result.is_zero:
+        if result.fits(self.exponents.modulus):
             return
+        self._fix_divisors(relation)
         sources = [
             self._sources(value, result, links, cancelled[index])
             for index, (value, links) in enumerate(
@@ -69,7 +71,7 @@ class Labels:
         varying = [
             source
             for source, value in zip(sources, operands, strict=True)
-            if not value.is_zero
+            if not value.fits(self.exponents.modulus)
         ]
         for target in self.flat(result):
             if isinstance(law, tuple):
@@ -82,6 +84,13 @@ class Labels:
                 self._equate(
                     [[target], *(group for group in reached if group != ELSEWHERE)]
                 )
+
+    def _fix_divisors(self, relation: Relation) -> None:
+        """What is divided by zero has the sign of the zero."""
+        if isinstance(relation.scale, tuple):
+            for value, factor in zip(relation.operands, relation.scale, strict=False):
+                if value.is_zero and factor < 0:
+                    self.zero(self.flat(value))
 
     def _sum(
         self, target: int, sources: Sequence[dict[int, list[int]]], law: tuple
@@ -132,7 +141,7 @@ class Labels:
             matched |= self._outside(value, link.source, link.source_range)
             for b in self._outside(result, link.target, link.target_range):
                 sources[b] = ELSEWHERE
-        if not value.is_zero:
+        if not value.fits(self.exponents.modulus):
             self.zero(
                 variable for variable in self.flat(value) if variable not in matched
             )

@@ -2,7 +2,7 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from symjax.symmetry.inference.constraints import Labels
@@ -48,28 +48,12 @@ def generators(
         labels.of(value)
     for relation in relations:
         labels.constrain(relation)
-    everything: list[tuple[Node, Vector]] = []
-    weights: dict[int, dict[int, Number]] = defaultdict(dict)
-    for leaf, where in places.items():
-        for vector in _basis(labels, where, modulus) if leaf.size else []:
-            for index, exponent in vector.items():
-                place = where[index]
-                variable = labels.of(place.value)[place.axis][place.number]
-                weights[variable][len(everything)] = exponent
-            everything.append((leaf, vector))
-
-    @functools.cache
-    def of_variable(variable: int) -> list[int]:
-        total: dict[int, Number] = defaultdict(int)
-        for free, factor in labels.exponents.resolve({variable: 1}).items():
-            for generator, weight in weights.get(free, {}).items():
-                total[generator] += factor * weight
-        return [key for key, sum_ in total.items() if (sum_ % 2 if modulus else sum_)]
-
-    def keys(value: Value, axis: int, number: int) -> list[int]:
-        """The generators that scale these units."""
-        return of_variable(labels.of(value)[axis][number])
-
+    everything = [
+        (leaf, vector)
+        for leaf, where in places.items()
+        for vector in _basis(labels, where, modulus)
+    ]
+    keys = _scaled_by(labels, places, everything)
     found = independent_batches(relations, leaves, keys)
     batches = outer_first(
         found, {k: leaf for k, (leaf, _) in enumerate(everything)}, rank
@@ -80,6 +64,31 @@ def generators(
         modulus,
     )
     return kept, _num_redundant(kept, places, modulus)
+
+
+def _scaled_by(
+    labels: Labels,
+    places: Mapping[Node, Sequence[Place]],
+    everything: Sequence[tuple[Node, Vector]],
+) -> Callable[[Value, int, int], list[int]]:
+    """A function that says which generators scale the units at an axis of a value."""
+    weights: dict[int, dict[int, Number]] = defaultdict(dict)
+    for generator, (leaf, vector) in enumerate(everything):
+        for index, exponent in vector.items():
+            place = places[leaf][index]
+            variable = labels.of(place.value)[place.axis][place.number]
+            weights[variable][generator] = exponent
+    modulus = labels.exponents.modulus
+
+    @functools.cache
+    def of_variable(variable: int) -> list[int]:
+        total: dict[int, Number] = defaultdict(int)
+        for free, factor in labels.exponents.resolve({variable: 1}).items():
+            for generator, weight in weights.get(free, {}).items():
+                total[generator] += factor * weight
+        return [key for key, sum_ in total.items() if (sum_ % 2 if modulus else sum_)]
+
+    return lambda value, axis, number: of_variable(labels.of(value)[axis][number])
 
 
 def outer_first(

@@ -36,7 +36,7 @@ def infer(
             moved, so that state which belongs to units (the running statistics of batch
             normalisation) has to be part of it.
         x: An input (arrays or `ShapeDtypeStruct`s); the groups do not depend on its
-        values.
+            values.
         strict: Refuse a network with an operation that symjax has no rule for, instead
             of pinning what it touches.
 

@@ -41,6 +41,8 @@ def find_places(
     places: dict[Node, list[Place]] = defaultdict(list)
     wholes: dict[Node, list[Place]] = defaultdict(list)
     for path, value in zip(paths, leaves, strict=True):
+        if any(node.size == 0 for node in value.own):
+            continue
         for axis, node in enumerate(value.own):
             for number, position in enumerate(positions(node)):
                 places[position.leaf].append(Place(path, value, axis, number))

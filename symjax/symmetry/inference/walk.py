@@ -7,6 +7,7 @@ result. Inside a `scan` every value has one more axis, the step, so that the uni
 stacked layer are as independent of each other as the units of attention heads are.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -51,8 +52,18 @@ class Value:
 
     @property
     def is_zero(self) -> bool:
-        """Whether all entries are known to be zero, so that any scale fits."""
+        """Whether all entries are known to be zero."""
         return self.constant == 0
+
+    def fits(self, modulus: int | None) -> bool:
+        """Whether any scale (or sign, of modulus 2) leaves its entries as they are."""
+        if self.constant is None:
+            return False
+        return (
+            self.is_zero
+            or math.isnan(self.constant)
+            or (math.isinf(self.constant) and modulus is None)
+        )
 
 
 class Link(NamedTuple):
@@ -99,6 +110,8 @@ class Relation(NamedTuple):
     contracted: tuple[tuple[int, int, Link], ...] = ()
 
 
+_PRINTING = {"debug_callback", "debug_print"}  # these change no output
+
 Rule = Callable[["Walk", core.JaxprEqn, list[Value]], list[Value] | None]
 
 
@@ -134,13 +147,13 @@ class Walk:
             return value
         array = np.asarray(array)
         for axis, node in enumerate(value.own):
-            if array.size and not np.array_equal(
-                array, np.broadcast_to(array.take([0], axis), array.shape), True
-            ):
+            if not _is_constant(array, axis):
                 self.pin(node, "a constant varies along it")
-        first = array.flat[0] if array.size else 0
-        if array.size and np.isrealobj(array) and np.all(array == first):
-            value.constant = float(first)
+        is_uniform = array.size and all(
+            _is_constant(array, a) for a in range(array.ndim)
+        )
+        if is_uniform and np.isrealobj(array):
+            value.constant = float(array.flat[0])
         return value
 
     # -- what rules say ---------------------------------------------------------------
@@ -190,7 +203,9 @@ class Walk:
 
     def give_up(self, operands: Sequence[Value], results: Sequence[Value]) -> None:
         """Pin all that an operation without a rule touches."""
-        cause = self.cause("symjax has no rule for it", has_rule=False)
+        known = self._eqns[-1].primitive.name in self.rules
+        reason = "symjax has no rule for it" + " with these parameters" * known
+        cause = self.cause(reason, has_rule=False)
         if any(operand.depends for operand in operands):
             self.unknown.append(cause)
         for value in (*operands, *results):
@@ -231,6 +246,15 @@ class Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
 
+def _is_constant(array: np.ndarray, axis: int) -> bool:
+    """Whether all entries along an axis are the same, bit by bit: 0 is not -0."""
+    if array.size == 0:
+        return True
+    first = np.broadcast_to(array.take([0], axis), array.shape)
+    one, other = (np.ascontiguousarray(a).view(np.uint8) for a in (array, first))
+    return np.array_equal(one, other)
+
+
 def shape_of(var: core.Var) -> tuple[int, ...]:
     """The shape of a variable; that of a token is empty."""
     return tuple(getattr(var.aval, "shape", ()))
@@ -251,11 +275,15 @@ def _plain(eqn: core.JaxprEqn) -> core.JaxprEqn:
 
 
 def _live(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:
-    """The equations that the results depend on, in order."""
+    """The equations that the results depend on, in order.
+
+    What writes to a mutable array gives no result, but others read what it wrote.
+    """
     needed = {var for var in jaxpr.outvars if not isinstance(var, core.Literal)}
     kept = []
     for eqn in reversed(jaxpr.eqns):
-        if any(var in needed for var in eqn.outvars):
+        acts = eqn.effects and eqn.primitive.name not in _PRINTING
+        if acts or any(var in needed for var in eqn.outvars):
             kept.append(eqn)
             needed |= {v for v in eqn.invars if not isinstance(v, core.Literal)}
     return kept[::-1]

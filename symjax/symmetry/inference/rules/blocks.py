@@ -15,7 +15,15 @@ from symjax.symmetry.inference.unification import (
     flat,
     product,
 )
-from symjax.symmetry.inference.walk import NOTHING, SAME, Link, Rule, Value, Walk
+from symjax.symmetry.inference.walk import (
+    NOTHING,
+    SAME,
+    Link,
+    Rule,
+    Value,
+    Walk,
+    shape_of,
+)
 
 
 def _concatenate(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -60,13 +68,14 @@ def _unstack(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     return [drop_axes(walk, part, [axis], (1,), (1,)) for part in slices]
 
 
-def _pad(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] | None:
+def _pad(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     operand, filler = operands
-    config = eqn.params["padding_config"]
-    if any(low < 0 or high < 0 or inner for low, high, inner in config):
-        return None
-    for axis, (low, high, _) in enumerate(config):
+    spread = []
+    for axis, (low, high, inner) in enumerate(eqn.params["padding_config"]):
         pieces = [operand]
+        if low < 0 or high < 0 or inner:
+            spread.append(axis)
+            continue
         for size, place in ((low, 0), (high, 2)):
             if size:
                 shape = [node.size for node in operand.own]
@@ -74,7 +83,27 @@ def _pad(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] |
                 margin = relabel(walk, filler, [Node(n) for n in shape], [])
                 pieces.insert(place, margin)
         operand = join(walk, pieces, axis) if len(pieces) > 1 else operand
-    return [operand]
+    return [_spread(walk, operand, filler, spread, shape_of(eqn.outvars[0]))]
+
+
+def _spread(
+    walk: Walk,
+    operand: Value,
+    filler: Value,
+    axes: Sequence[int],
+    shape: Sequence[int],
+) -> Value:
+    """Pad between the entries of some axes, or cut their ends off."""
+    if not axes:
+        return operand
+    own = list(operand.own)
+    for axis in axes:
+        own[axis] = Node(shape[axis])
+        for node in (operand.own[axis], own[axis]):
+            walk.pin(node, "it is padded between its entries, or its ends are cut off")
+    links = [link for link in own_links(operand) if link.source[0] not in axes]
+    result = walk.value(own, [operand, filler])
+    return walk.relate(result, [operand, filler], [links, []], SAME, SAME)
 
 
 def take_range(

@@ -1,5 +1,6 @@
 """Rules of operations that hold a program: it is walked in their place."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core
@@ -34,6 +35,16 @@ def _equal(walk: Walk, one: Value, other: Value) -> None:
     walk.relate(one, [other], [own_links(other)], law, law)
 
 
+def _enter(
+    walk: Walk, values: Sequence[Value], operands: Sequence[Value]
+) -> list[Value]:
+    """What a loop reads, as it is in every step of it."""
+    inside = [walk.value(value.own, operands) for value in values]
+    for value, outer in zip(inside, values, strict=True):
+        walk.relate(value, [outer], [own_links(outer)], SAME, SAME)
+    return inside
+
+
 def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     num_consts, num_carry = scan_counts(eqn.params)
     jaxpr, jaxpr_consts = _open(eqn.params["jaxpr"])
@@ -42,10 +53,7 @@ def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     step = Node(eqn.params["length"])
     walk.pin(step, "steps of a loop come in order", natural=True)
     outside, walk.loops = walk.loops, (*walk.loops, step)
-    inside = [walk.value(value.own, [value]) for value in (*consts, *carry)]
-    for value, outer in zip(inside, (*consts, *carry), strict=True):
-        value.depends |= any(stack.depends for stack in operands)
-        walk.relate(value, [outer], [own_links(outer)], SAME, SAME)
+    inside = _enter(walk, [*consts, *carry], operands)
     slices = []
     for stack in stacks:
         walk.tie(stack.own[0], step)
@@ -81,10 +89,7 @@ def _while(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]
     num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond_consts, operands = operands[:num_cond], operands[num_cond:]
     body_consts, init = operands[:num_body], operands[num_body:]
-    carry = [walk.value(value.own, [value]) for value in init]
-    for inside, outside in zip(carry, init, strict=True):
-        inside.depends |= any(value.depends for value in operands)
-        walk.relate(inside, [outside], [own_links(outside)], SAME, SAME)
+    carry = _enter(walk, init, operands)
     for name, consts in (("cond_jaxpr", cond_consts), ("body_jaxpr", body_consts)):
         jaxpr, jaxpr_consts = _open(eqn.params[name])
         results = walk.run(jaxpr, jaxpr_consts, [*consts, *carry])

@@ -48,7 +48,9 @@ LAWS: dict[str, tuple[Law, Law]] = {
     **dict.fromkeys(("sharding_constraint",), ((1,), (1,))),
     # Odd functions.
     **dict.fromkeys(("tanh", "sinh", "asinh", "atanh", "sin", "asin"), (NOTHING, (1,))),
-    **dict.fromkeys(("tan", "atan", "erf", "erf_inv", "round"), (NOTHING, (1,))),
+    **dict.fromkeys(
+        ("tan", "atan", "erf", "erf_inv", "bessel_i1e", "round"), (NOTHING, (1,))
+    ),
     # Even functions.
     **dict.fromkeys(("cos", "cosh", "bessel_i0e", "one_minus_square"), (NOTHING, (0,))),
     # Comparisons of numbers that are scaled alike come out the same.
@@ -73,7 +75,6 @@ LAWS: dict[str, tuple[Law, Law]] = {
             "igamma",
             "igammac",
             "regularized_incomplete_beta",
-            "bessel_i1e",
             "floor",
             "ceil",
             "rem",
@@ -149,7 +150,7 @@ def _convert(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     elif dtype == np.bool_:
         scale, sign = (0,), (0,)
     else:
-        scale, sign = NOTHING, (1,)  # rounds towards zero
+        scale, sign = NOTHING, NOTHING  # what does not fit wraps around or is clipped
     result = entrywise(walk, operands, scale, sign)
     if scale == (1,) or operand.is_zero:
         result.constant = operand.constant

@@ -189,10 +189,23 @@ def _gather(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value
 
 
 def _scatter(sign: Law) -> Rule:
-    def rule(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
+    def rule(
+        walk: Walk, eqn: core.JaxprEqn, operands: list[Value]
+    ) -> list[Value] | None:
+        if eqn.primitive.name == "scatter" and not _overwrites(eqn):
+            return None
         return [_scattered(walk, eqn, operands, sign)]
 
     return rule
+
+
+def _overwrites(eqn: core.JaxprEqn) -> bool:
+    """Whether new entries replace the old; `x.at[i].apply(f)` is a scatter too."""
+    update = eqn.params["update_jaxpr"]
+    if update is None:
+        return True
+    jaxpr = getattr(update, "jaxpr", update)
+    return not jaxpr.eqns and jaxpr.outvars == jaxpr.invars[1:]
 
 
 def _scattered(
