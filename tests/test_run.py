@@ -47,6 +47,20 @@ def test_draws_are_the_last_of_every_thinning_after_warmup_and_burn_in():
     np.testing.assert_array_equal(kept.draws, every.draws[:, 7:25:3])
 
 
+def test_the_end_of_the_warm_up_is_kept_apart(tmp_path):
+    every = sample(num_draws=9, num_warmup=4)
+    plan = {"num_draws": 3, "thinning": 2, "num_burn_in": 5, "num_warmup": 4}
+    kept = sample(**plan)
+    np.testing.assert_array_equal(kept.warmup, every.draws[:, 4])
+    sample(**plan, store=run.NewRun(tmp_path / "run"))
+    stored = store.open(tmp_path / "run")
+    np.testing.assert_array_equal(stored.warmup(), kept.warmup)
+    np.testing.assert_array_equal(stored.read(), kept.draws)
+    assert sample(num_draws=2).warmup is None
+    sample(num_draws=2, store=run.NewRun(tmp_path / "none"))
+    assert store.open(tmp_path / "none").warmup() is None
+
+
 def test_draws_do_not_depend_on_the_length_of_chunks(monkeypatch):
     whole = sample(num_draws=40, num_warmup=5)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)

@@ -22,7 +22,7 @@ import optax
 import pytest
 
 from symjax import store, trees
-from symjax.store import arrays, environment, files, runs
+from symjax.store import arrays, commits, environment, files, runs
 
 
 NUM_CHAINS = 3
@@ -211,7 +211,7 @@ def test_resuming_overwrites_what_was_not_committed(run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_json", killed)
+        patch.setattr(commits, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
             run.commit(make_state(1), iteration=30, num_draws=15)
     assert (run.path / "state" / "30").exists()
@@ -413,7 +413,7 @@ PLACES = {
     "inside the state": ("orbax.checkpoint.StandardCheckpointHandler.finalize", 2),
     "between the first state and its record": ("symjax.store.states.flush", 1),
     "between a later state and its record": ("symjax.store.states.flush", 3),
-    "before the record": ("symjax.store.runs.write_json", 2),
+    "before the record": ("symjax.store.commits.write_json", 3),
     "before the record is replaced": ("os.replace", 8),
 }
 

@@ -39,11 +39,15 @@ class Result(NamedTuple):
             is None: read them, wholly or in part, with `store.Run.read`.
         info: The algorithm's Info, fields `(chain, iteration)`, warm-up included.
         messages: What a user must know about the chains, in plain words.
+        warmup: Where the chains were after their warm-up, leaves `(chain, ...)`: part
+            of no draw, to align draws to for example. None without a warm-up, and with
+            a store, which keeps it: `store.Run.warmup`.
     """
 
     draws: Params
     info: Any
     messages: tuple[str, ...]
+    warmup: Params = None
 
 
 def sample(
@@ -149,8 +153,11 @@ def _execute(
                 draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
                 kept.append(jax.tree.map(np.asarray, draws), 0, None, total)
             kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
-    draws = kept.read() if isinstance(kept, Memory) else None
-    return Result(draws, type(programs.info_shape)(**kept.info()), ())
+    draws, warmup = (
+        (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
+    )
+    info = type(programs.info_shape)(**kept.info())
+    return Result(draws, info, (), warmup)
 
 
 def _alone(kept: Run | Memory) -> AbstractContextManager[None]:

@@ -92,9 +92,12 @@ def _keep(
     # Sliced on the host: on the device each new length would be compiled.
     info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :done], info)
     num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
-    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :num_draws], draws)
+    slots_made = jax.tree.map(np.asarray, draws)
+    draws = jax.tree.map(lambda leaf: leaf[:, :num_draws], slots_made)
     # What follows a chain's first non-finite draw is never committed.
     _check_finite(np.asarray(is_finite)[:, :slots], iteration, per_slot)
+    if plan.num_draws and iteration + done == plan.num_discarded:
+        kept.keep_warmup(jax.tree.map(lambda leaf: leaf[:, 0], slots_made))
     kept.append(draws if num_draws else None, plan.num_kept(iteration), info, iteration)
     return info
 

@@ -16,6 +16,7 @@ class Memory:
         self.committed = Commit(iteration=0, num_draws=0, finished=False)
         self._draws: list[Params] = []
         self._infos: list[Any] = []
+        self.warmup: Params = None
 
     def append(
         self,
@@ -30,6 +31,10 @@ class Memory:
             self._draws.append(draws)
         if info is not None:
             self._infos.append(info)
+
+    def keep_warmup(self, params: Params) -> None:
+        """Keep where the chains are after their warm-up, `(chain, ...)`."""
+        self.warmup = params
 
     def commit(
         self, state: Any, *, iteration: int, num_draws: int, finished: bool = False

@@ -4,6 +4,7 @@ A run is a folder:
 
     config.json   resolved configuration, plan, package versions, devices, git commit
     draws/        one zarr v3 array a leaf of the params pytree, (chain, draw, ...)
+    warmup/       one draw of each chain, from before the first that counts
     info/         one zarr v3 array a field of the sampler's Info, (chain, iteration)
     state/        the sampler's state and keys, an Orbax checkpoint a commit
     commit.json   how many iterations and draws count
@@ -15,8 +16,10 @@ record, the state and the draws agree; what lies past the record is not read, an
 overwritten when the run goes on.
 """
 
-from symjax.store.directory import Commit, Run, claim, create, open
+from symjax.store.commits import Commit
+from symjax.store.directory import claim, create, open
 from symjax.store.export import export_arviz, export_npz
 from symjax.store.files import StoreError, explained, read_json, write_json
 from symjax.store.leaves import StoredLeaf
 from symjax.store.lock import hold
+from symjax.store.runs import Run

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from symjax import checks, trees
-from symjax.store import environment
+from symjax.store import commits, environment
 from symjax.store.arrays import Leaves
+from symjax.store.commits import Commit
 from symjax.store.files import (
     StoreError,
     as_json,
@@ -21,7 +22,7 @@ from symjax.store.files import (
     read_json,
     write_json,
 )
-from symjax.store.runs import Commit, Run
+from symjax.store.runs import Run
 from symjax.types import Params
 
 
@@ -90,9 +91,11 @@ def create(
     run = _from_header(path, header)
     claim(path)
     write_json(path / _UNFINISHED_HEADER, header)
-    write_json(path / "commit.json", Commit()._asdict())
+    commits.write(path, Commit())
     run.draw_arrays.create()
     run.info_arrays.create()
+    if run.num_discarded:
+        run.warmup_arrays.create()
     with explained("create", path):
         path.joinpath("state").mkdir()
         path.joinpath(_UNFINISHED_HEADER).rename(path / _HEADER)
@@ -190,7 +193,7 @@ def claim(path: Path) -> None:
     with explained("create", path):
         path.mkdir(parents=True, exist_ok=True)
         if path.joinpath(_UNFINISHED_HEADER).exists():
-            for name in ("draws", "info", "state"):
+            for name in ("draws", "info", "warmup", "state"):
                 shutil.rmtree(path / name, ignore_errors=True)
             path.joinpath("commit.json").unlink(missing_ok=True)
         elif path.joinpath(_HEADER).exists():

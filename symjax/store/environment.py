@@ -50,3 +50,13 @@ def _git_commit(checkout: Path) -> str:
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def changes(began: dict[str, str]) -> list[str]:
+    """What is no longer as it was when a run began, one sentence each."""
+    now = describe()
+    return [
+        f"The run began with {name} {before}, this is {now.get(name, 'without')}."
+        for name, before in began.items()
+        if now.get(name) != before
+    ]

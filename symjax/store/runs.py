@@ -4,20 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from symjax import trees
-from symjax.store import environment, states
+from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
+from symjax.store.commits import Commit
 from symjax.store.files import (
     StoreError,
     as_json,
     flatten,
-    read_json,
-    write_json,
 )
 from symjax.store.leaves import StoredLeaf, nest
 from symjax.types import Params
@@ -25,22 +24,6 @@ from symjax.types import Params
 
 DRAW_CHUNK_BYTES = 4 * 2**20
 INFO_CHUNK_BYTES = 64 * 2**10
-
-
-class Commit(NamedTuple):
-    """How much of a run counts.
-
-    Attributes:
-        iteration: Iterations done, warm-up included.
-        num_draws: Draws kept of each chain.
-        finished: Whether the run reached its end.
-        has_state: Whether a sampler state was saved; false until the first commit.
-    """
-
-    iteration: int = 0
-    num_draws: int = 0
-    finished: bool = False
-    has_state: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,41 +58,36 @@ class Run:
     @cached_property
     def draw_arrays(self) -> Group:
         """What lies in `draws/`."""
-        return Group(
-            folder=self.path / "draws",
-            leaves=self.leaves,
-            column="draw",
-            num_chains=self.num_chains,
-            length=self.num_draws,
-            chunk_bytes=DRAW_CHUNK_BYTES,
-            written=self.committed.num_draws,
-        )
+        written = self.committed.num_draws
+        return self._group("draws", self.leaves, "draw", self.num_draws, written)
+
+    @cached_property
+    def warmup_arrays(self) -> Group:
+        """What lies in `warmup/`."""
+        return self._group("warmup", self.leaves, "draw", 1, 0)
 
     @cached_property
     def info_arrays(self) -> Group:
         """What lies in `info/`."""
-        return Group(
-            folder=self.path / "info",
-            leaves=self.fields,
-            column="iteration",
-            num_chains=self.num_chains,
-            length=self.num_iterations,
-            chunk_bytes=INFO_CHUNK_BYTES,
-            written=self.committed.iteration,
-        )
+        written, length = self.committed.iteration, self.num_iterations
+        return self._group("info", self.fields, "iteration", length, written)
+
+    def _group(
+        self, name: str, leaves: Leaves, column: str, length: int, written: int
+    ) -> Group:
+        size = DRAW_CHUNK_BYTES if column == "draw" else INFO_CHUNK_BYTES
+        folder = self.path / name
+        return Group(folder, leaves, column, self.num_chains, length, size, written)
+
+    @property
+    def num_discarded(self) -> int:
+        """First iterations, of which no draw is kept."""
+        return 0 if self.kept is None else self.kept.start + 1 - self.kept.step
 
     @property
     def committed(self) -> Commit:
-        """The commit record, as it is on the disk now.
-
-        Raises:
-            StoreError: if it is missing or damaged.
-        """
-        file = self.path / "commit.json"
-        record = read_json(file)
-        if not isinstance(record, dict) or set(record) != set(Commit._fields):
-            raise StoreError(f"{file} is not a commit record: put it back from a copy.")
-        return Commit(**record)
+        """The commit record, as it is on the disk now."""
+        return commits.read(self.path)
 
     def append(
         self, draws: Params, start_draw: int, info: Any, start_iteration: int
@@ -127,6 +105,15 @@ class Run:
             self.draw_arrays.write(draws, start_draw, record.num_draws)
         if info is not None:
             self.info_arrays.write(info, start_iteration, record.iteration)
+
+    def keep_warmup(self, params: Params) -> None:
+        """Write where the chains are after the iterations that are discarded.
+
+        Args:
+            params: Params pytree, leaves `(chain, ...)`.
+        """
+        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], params)
+        self.warmup_arrays.write(alone, 0, 0)
 
     def commit(
         self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
@@ -158,7 +145,7 @@ class Run:
         if iteration != step:
             states.save(self.path / "state", iteration, state, step)
         record = Commit(iteration, num_draws, finished, has_state=True)
-        write_json(self.path / "commit.json", record._asdict())
+        commits.write(self.path, record)
 
     def restore(self, like: Any) -> Any:
         """Read the committed state, bit for bit what was committed.
@@ -205,6 +192,25 @@ class Run:
         build = self._builder(like)
         stop = self.committed.num_draws
         return build(self.draw_arrays.read(self.leaves, chains, draws, stop))
+
+    def warmup(self, like: Params = None) -> Params:
+        """Where the chains were before the first iteration that counts.
+
+        It belongs to no draw, so that whatever draws are compared with, such as what
+        they are aligned to, can be taken from it.
+
+        Args:
+            like: A params pytree whose structure the result takes, as in `read`.
+
+        Returns:
+            NumPy arrays `(chain, ...)`; None for a run without a warm-up, or whose
+            warm-up is not over.
+        """
+        is_over = 0 < self.num_discarded <= self.committed.iteration
+        if not is_over or not self.warmup_arrays.folder.exists():
+            return None
+        values = self.warmup_arrays.read(self.leaves, slice(None), slice(None), 1)
+        return self._builder(like)([value[:, 0] for value in values])
 
     def lazy(self, like: Params = None) -> Params:
         """The committed draws, read only when they are indexed.
@@ -289,9 +295,4 @@ class Run:
                     f"{self.path} began, got {given.get(key, 'unset')}. Continue it "
                     "unchanged, or begin a new run in another directory."
                 )
-        now = environment.describe()
-        return [
-            f"The run began with {name} {before}, this is {now.get(name, 'without')}."
-            for name, before in self.environment.items()
-            if now.get(name) != before
-        ]
+        return environment.changes(self.environment)
