@@ -1,0 +1,1 @@
+"""Find the permutations and signs that bring one network to another."""

@@ -1,0 +1,317 @@
+"""Coordinate descent over permutations and signs, from several starts.
+
+The groups of units are visited again and again; each is solved exactly, given all
+others, by one linear assignment on what pairs of units gain (`gains`), with the better
+signs of each pair. What can be reached depends on the start, so that several are tried:
+the network as it is, and one spread from what no group moves (`schedule`). That one
+finds copies of the reference even where the identity does not lead to them, as along
+residual streams.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from symjax import checks
+from symjax.symmetry.actions import Element, identity, rescale
+from symjax.symmetry.canonical.balancing import balance, everything, unbounded_groups
+from symjax.symmetry.canonical.levelling import level
+from symjax.symmetry.elements import random_element
+from symjax.symmetry.matching import descent, moves, schedule, stacks, visits
+from symjax.symmetry.matching.gains import Boxes
+from symjax.symmetry.matching.moves import Elements
+from symjax.symmetry.matching.stacks import Part
+from symjax.symmetry.matching.visits import Visit
+from symjax.symmetry.spec import Spec
+from symjax.types import Key, Params
+
+
+_TIE = 1e-6
+"""By how much one start must be better than another, relatively."""
+
+
+class Matched(NamedTuple):
+    """Elements that bring networks to a reference, one a network.
+
+    Attributes:
+        element: Permutations and signs, and the scales at which they were compared.
+        similarity: The sum of products with the reference, weight by weight.
+        num_sweeps: Over all groups, until nothing changed.
+        converged: Whether nothing changed in the end.
+    """
+
+    element: Elements
+    similarity: Float[np.ndarray, " network"]
+    num_sweeps: Int[np.ndarray, " network"]
+    converged: Bool[np.ndarray, " network"]
+
+
+class Matcher(NamedTuple):
+    """Stacked networks, and how they are matched.
+
+    Attributes:
+        spec: Their symmetries.
+        stack: The networks.
+        scales: Those at which they are compared.
+        at_once: Networks that are held in memory together.
+        max_sweeps: Over all groups.
+    """
+
+    spec: Spec
+    stack: Params
+    scales: tuple[Float[np.ndarray, "network ..."], ...]
+    at_once: int
+    max_sweeps: int
+
+    def match(self, target: Boxes, keys: Sequence[Key] = ()) -> Matched:
+        """Descend from all starts; keep the best, the first of those as good.
+
+        Args:
+            target: Boxes of what the networks are matched to.
+            keys: One for each random start.
+        """
+        stay = scaled(self.spec, self.scales, stacks.count(self.stack))
+        best = self.descend(target, stay)
+        # One assignment has no local minima.
+        if not schedule.plan(self.spec).is_exact:
+            starts = [self.spread(target, stay), *map(self.random, keys)]
+            for start in starts:
+                best = _better(best, self.descend(target, start))
+        return best
+
+    def random(self, key: Key) -> Elements:
+        """Uniform permutations and signs."""
+        keys = jax.random.split(key, stacks.count(self.stack))
+        drawn = jax.vmap(functools.partial(random_element, spec=self.spec))(keys)
+        return moves.on_host(drawn)._replace(scales=self.scales)
+
+    def spread(self, target: Boxes, start: Elements) -> Elements:
+        """What the first steps of the schedule lead to."""
+        found = jax.tree.map(np.copy, start)
+        for part in stacks.every_part(self.stack, self.at_once):
+            networks, element = self.load(part), stacks.pick(start, part)
+            for step in schedule.plan(self.spec).first:
+                element, _ = descent.take(
+                    self.spec,
+                    step,
+                    target,
+                    networks,
+                    element,
+                    part.is_real,
+                    improve=False,
+                )
+            _write(found, part, element)
+        return found
+
+    def load(self, part: Part) -> Boxes:
+        """The boxes of some networks, scaled."""
+        stack, scales = stacks.pick((self.stack, self.scales), part)
+        return descent.load(self.spec, stack, scales)
+
+    def moved(self, part: Part, element: Elements) -> Boxes:
+        """The boxes of some networks after their elements."""
+        return descent.moved(self.spec, self.load(part), stacks.pick(element, part))
+
+    def descend(self, target: Boxes, start: Element | Elements) -> Matched:
+        """Repeat the steps, each on those networks alone that it may still change."""
+        num_networks = stacks.count(self.stack)
+        found = Matched(
+            jax.tree.map(np.copy, moves.on_host(start)),
+            np.zeros(num_networks),
+            np.zeros(num_networks, int),
+            np.zeros(num_networks, bool),
+        )
+        awake = np.ones((num_networks, len(schedule.plan(self.spec).again)), bool)
+        while True:
+            going = awake.any(axis=1) & (found.num_sweeps < self.max_sweeps)
+            if not going.any():
+                break
+            for part in stacks.parts(np.flatnonzero(going), self.at_once):
+                # Once half are done, the rest go on together with those of others.
+                most_left = len(part.real) // 2 if going.sum() > self.at_once else 0
+                self._descend_part(target, found, awake, part, most_left)
+        found.converged[:] = ~awake.any(axis=1)
+        return found
+
+    def _descend_part(
+        self,
+        target: Boxes,
+        found: Matched,
+        awake: Bool[np.ndarray, "network step"],
+        part: Part,
+        most_left: int,
+    ) -> None:
+        plan = schedule.plan(self.spec)
+        networks, element = self.load(part), stacks.pick(found.element, part)
+        wakes = awake[part.networks] & part.is_real[:, None]
+        going = wakes.any(axis=1)
+        while going.sum() > most_left:
+            found.num_sweeps[part.networks[going]] += 1
+            for number, step in enumerate(plan.again):
+                active = wakes[:, number] & going
+                if active.any():
+                    element, changed = descent.take(
+                        self.spec,
+                        step,
+                        target,
+                        networks,
+                        element,
+                        active,
+                        improve=True,
+                    )
+                    wakes[active, number] = False
+                    wakes |= changed[:, None] & plan.wakes[number]
+            has_time = found.num_sweeps[part.networks] < self.max_sweeps
+            going = wakes.any(axis=1) & has_time
+        awake[part.real] = wakes[part.is_real]
+        similarity = descent.similarity(self.spec, target, networks, element)
+        found.similarity[part.real] = similarity[part.is_real]
+        _write(found.element, part, element)
+
+
+def prepare(
+    spec: Spec, params: Params, max_sweeps: int, max_bytes: int
+) -> tuple[Matcher, tuple[int, ...]]:
+    """Check what is to be matched, stack it, and find its scales.
+
+    Returns:
+        The matcher, and the leading axes that the networks had.
+
+    Raises:
+        ValueError: If the spec has no permutations.
+    """
+    checks.at_least(1, max_sweeps=max_sweeps, max_bytes=max_bytes)
+    if not spec.permutations:
+        pins = "; ".join(map(str, spec.pins)) or "its units all have an order"
+        raise ValueError(
+            f"`spec` must have a group of permutations to match by, and has none "
+            f"({pins}). There is nothing to align."
+        )
+    stack, leading = stacks.flatten(spec, params)
+    at_once = min(stacks.count(stack), _most_at_once(spec, max_bytes))
+    stacks.require_finite("params", stack, leading, at_once)
+    scales = _scales(spec, stack, at_once)
+    return Matcher(spec, stack, scales, at_once, max_sweeps), leading
+
+
+def cut(spec: Spec, reference: Params) -> Boxes:
+    """The boxes of a reference, at its scales of smallest norm."""
+    spec.check(reference)
+    stack, _ = stacks.flatten(spec, jax.device_get(reference))
+    stacks.require_finite("reference", stack, (), 1)
+    return descent.load_one(spec, stack, _scales(spec, stack, 1))
+
+
+def scaled(
+    spec: Spec, scales: tuple[Float[np.ndarray, "network ..."], ...], num_networks: int
+) -> Elements:
+    """Elements that only scale."""
+    many = jax.tree.map(
+        lambda leaf: np.repeat(np.asarray(leaf)[None], num_networks, axis=0),
+        identity(spec),
+    )
+    return moves.on_host(many)._replace(scales=scales)
+
+
+def without_scales(element: Elements) -> Element:
+    """Elements that permute and flip only, on device."""
+    scales = tuple(np.ones_like(scale) for scale in element.scales)
+    return Element(*jax.tree.map(jnp.asarray, tuple(element._replace(scales=scales))))
+
+
+def split_key(key: Key | None, num_random_starts: int) -> Sequence[Key]:
+    """One key for each random start.
+
+    Raises:
+        ValueError: If there are starts but no key.
+    """
+    checks.at_least(0, num_random_starts=num_random_starts)
+    if num_random_starts == 0:
+        return []
+    if key is None:
+        raise ValueError(
+            f"`key` must be given for {num_random_starts} random starts, such as "
+            "`jax.random.key(0)`."
+        )
+    return list(jax.random.split(key, num_random_starts))
+
+
+def _most_at_once(spec: Spec, max_bytes: int) -> int:
+    """How many networks fit into memory together."""
+    weights = sum(math.prod(shape) for _, shape in spec.shapes)
+    pairs = [
+        sum(_num_pairs(spec, visit, number) for number in visit.groups)
+        for visit in schedule.plan(spec).first
+        if isinstance(visit, Visit)
+    ]
+    # Parameters, boxes before and after a step, and features; gains and their sum.
+    return max(1, max_bytes // (4 * (8 * weights + 2 * max(pairs))))
+
+
+def _num_pairs(spec: Spec, visit: Visit, number: int) -> int:
+    """How many gains are computed for a group, counting each pattern and the best."""
+    group = spec.permutations[number]
+    copies, _ = visits.copies_and_blocks(spec, visit, number)
+    fixed = math.prod(group.batch_shape[i] for i in copies)
+    patterns = {piece.pattern for piece in visits.pieces(spec, visit, number)}
+    return math.prod(group.shape) ** 2 // fixed * (1 + len(patterns))
+
+
+def _scales(
+    spec: Spec, stack: Params, at_once: int
+) -> tuple[Float[np.ndarray, "network ..."], ...]:
+    if not spec.scalings:
+        return ()
+    found = [
+        (part, jax.device_get(_smallest(spec, stacks.pick(stack, part))))
+        for part in stacks.every_part(stack, at_once)
+    ]
+    return stacks.join(found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _smallest(spec: Spec, stack: Params) -> tuple[Float[Array, "network ..."], ...]:
+    """Scales of the smallest norm, as near as it matters for a comparison."""
+    has_minimum = not unbounded_groups(spec, everything)
+
+    def one(params: Params) -> tuple[Float[Array, "..."], ...]:
+        levels = tuple(jnp.ones(group.shape) for group in spec.scalings)
+        if not has_minimum:
+            levels = tuple(map(jnp.exp, level(spec, params)))
+            params = rescale(spec, levels, params)
+        found = balance(
+            spec, params, include=everything, tolerance=1e-3, max_sweeps=100
+        )
+        balances = tuple(map(jnp.exp, found.log_scales))
+        return jax.tree.map(jnp.multiply, levels, balances)
+
+    return jax.vmap(one)(stack)
+
+
+def _write(found: Elements, part: Part, element: Elements) -> None:
+    """Keep the elements of a part."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(element), strict=True)
+    for kept, new in pairs:
+        kept[part.real] = np.asarray(new)[part.is_real]
+
+
+def _better(one: Matched, two: Matched) -> Matched:
+    """The better match of each network; the first if they are equally good."""
+    is_better = two.similarity > one.similarity + _TIE * np.abs(one.similarity)
+
+    def choose(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        return np.where(is_better.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, one, two)
+
+
+def is_same(one: Element | Elements, two: Element | Elements) -> bool:
+    """Whether elements are equal."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)

@@ -1,0 +1,202 @@
+"""Networks stacked along the first axis of every leaf, handled a part at a time."""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from symjax import trees
+from symjax.symmetry.actions import Element, act
+from symjax.symmetry.spec import Spec
+from symjax.types import Params
+
+
+class Part(NamedTuple):
+    """Some networks, always as many, so that programs are compiled once.
+
+    Attributes:
+        networks: Which; the last is repeated to fill up.
+        is_real: False for the repeats.
+    """
+
+    networks: Int[np.ndarray, " place"]
+    is_real: Bool[np.ndarray, " place"]
+
+    @property
+    def real(self) -> Int[np.ndarray, " network"]:
+        """The networks without repeats."""
+        return self.networks[self.is_real]
+
+
+def parts(networks: Int[np.ndarray, " network"], at_once: int) -> Iterator[Part]:
+    """Divide networks into parts."""
+    places = np.arange(at_once)
+    for start in range(0, len(networks), at_once):
+        number = start + places
+        is_real = number < len(networks)
+        yield Part(networks[np.minimum(number, len(networks) - 1)], is_real)
+
+
+def pick(stack: Any, part: Part) -> Any:
+    """The networks of a part, of parameters or elements; arrays of NumPy stay such."""
+    leaves, structure = jax.tree.flatten(stack)
+    if all(isinstance(leaf, np.ndarray) for leaf in leaves):
+        picked = [leaf[part.networks] for leaf in leaves]
+    else:
+        # In one program: to compile each gather on its own takes far longer.
+        picked = _take(leaves, part.networks)
+    return jax.tree.unflatten(structure, picked)
+
+
+@jax.jit
+def _take(leaves: list[Array], networks: Int[Array, " place"]) -> list[Array]:
+    return [jnp.take(leaf, networks, axis=0) for leaf in leaves]
+
+
+def count(stack: Any) -> int:
+    """How many networks lie along the first axis."""
+    return len(jax.tree.leaves(stack)[0])
+
+
+def every_part(stack: Any, at_once: int) -> Iterator[Part]:
+    """Divide all networks into parts."""
+    return parts(np.arange(count(stack)), at_once)
+
+
+def join(found: Sequence[tuple[Part, Any]]) -> Any:
+    """What was found for parts in turn, without the repeats."""
+    real = [
+        jax.tree.map(lambda leaf, part=part: leaf[: len(part.real)], one)
+        for part, one in found
+    ]
+    return jax.tree.map(
+        lambda *leaves: (
+            np.concatenate(leaves)
+            if isinstance(leaves[0], np.ndarray)
+            else jnp.concatenate(leaves)
+        ),
+        *real,
+    )
+
+
+def flatten(spec: Spec, params: Params) -> tuple[Params, tuple[int, ...]]:
+    """Networks along one axis, and the leading axes that they had.
+
+    Raises:
+        ValueError: If leaves don't have the same leading axes, or there is no network.
+    """
+    shapes = dict(spec.shapes)
+    named = list(zip(trees.paths(params), trees.shapes(params), strict=True))
+    spare = [len(shape) - len(shapes[path]) for path, shape in named if path in shapes]
+    num = max(0, min(spare, default=0))
+    leading = named[0][1][:num] if named else ()
+    for path, shape in named:
+        if shape[:num] != leading:
+            raise ValueError(
+                f"`params` must have the same leading axes in all leaves, got "
+                f"{leading} in `{named[0][0]}` and {shape[:num]} in `{path}`."
+            )
+    one = [jax.ShapeDtypeStruct(shape[num:], jnp.float32) for _, shape in named]
+    spec.check(jax.tree.unflatten(jax.tree.structure(params), one))
+    if math.prod(leading) == 0:
+        raise ValueError(f"`params` must hold a network, got leading axes {leading}.")
+
+    def flat(leaf: Any) -> Array | np.ndarray:
+        numbers = np if isinstance(leaf, np.ndarray) else jnp
+        return numbers.reshape(leaf, (-1, *np.shape(leaf)[num:]))
+
+    return jax.tree.map(flat, params), leading
+
+
+def restore(stack: Any, leading: tuple[int, ...]) -> Any:
+    """Networks along the axes that they had before `flatten`."""
+    return jax.tree.map(lambda leaf: leaf.reshape((*leading, *leaf.shape[1:])), stack)
+
+
+def require_finite(
+    name: str, stack: Params, leading: tuple[int, ...], at_once: int
+) -> None:
+    """Require finite numbers in an argument.
+
+    Raises:
+        ValueError: If a network is not finite, saying which, by its leading axes.
+    """
+    for part in every_part(stack, at_once):
+        leaves = jax.tree.leaves(pick(stack, part))
+        finite = np.stack([np.asarray(one) for one in _is_finite(leaves)], axis=1)
+        if not finite.all():
+            place, leaf = np.argwhere(~finite)[0]
+            which = _name(leading, int(part.networks[place]))
+            raise ValueError(
+                f"`{name}` must be finite, but {which}`{trees.paths(stack)[leaf]}` is "
+                f"not. Leave this network out."
+            )
+
+
+def _name(leading: tuple[int, ...], network: int) -> str:
+    """Such as `chain 0, draw 17: `; nothing if there is but one network."""
+    if not leading:
+        return ""
+    axes = {1: ["draw"], 2: ["chain", "draw"]}.get(
+        len(leading), [f"axis {i}" for i in range(len(leading))]
+    )
+    index = np.unravel_index(network, leading)
+    return ", ".join(f"{a} {int(i)}" for a, i in zip(axes, index, strict=True)) + ": "
+
+
+def _is_finite(
+    leaves: Sequence[Array | np.ndarray],
+) -> Sequence[Bool[Array | np.ndarray, " network"]]:
+    """For each leaf, which networks are finite there."""
+    if isinstance(leaves[0], np.ndarray):
+        return [
+            np.all(np.isfinite(leaf).reshape(len(leaf), -1), axis=1) for leaf in leaves
+        ]
+    return _is_finite_on_device(leaves)
+
+
+@jax.jit
+def _is_finite_on_device(leaves: Sequence[Array]) -> list[Bool[Array, " network"]]:
+    return [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]
+
+
+def act_all(spec: Spec, element: Element, stack: Params, at_once: int) -> Params:
+    """All networks after their elements; on the host if they are arrays of NumPy."""
+    on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(stack))
+    found = []
+    for part in every_part(stack, at_once):
+        moved = _act(spec, *pick((element, stack), part))
+        found.append((part, jax.device_get(moved) if on_host else moved))
+    return join(found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _act(spec: Spec, element: Element, stack: Params) -> Params:
+    return jax.vmap(functools.partial(act, spec))(element, stack)
+
+
+def distances(
+    stack: Params, reference: Params, at_once: int
+) -> Float[Array, " network"]:
+    """Euclidean distances to one network, over all weights."""
+    return join(
+        [
+            (part, _distances(pick(stack, part), reference))
+            for part in every_part(stack, at_once)
+        ]
+    )
+
+
+@jax.jit
+def _distances(stack: Params, reference: Params) -> Float[Array, " network"]:
+    def one(params: Params) -> Float[Array, ""]:
+        pairs = zip(jax.tree.leaves(params), jax.tree.leaves(reference), strict=True)
+        squares = [jnp.sum(jnp.square(a - jnp.asarray(b))) for a, b in pairs]
+        return jnp.sqrt(jnp.sum(jnp.stack(squares)))
+
+    return jax.vmap(one)(stack)

@@ -1,0 +1,312 @@
+"""Matching by weights, against brute force, SciPy and permutations that are known."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zoo
+from scipy.optimize import linear_sum_assignment
+from zoo.network import fill, inputs, plain
+
+from symjax import symmetry, trees
+from symjax.symmetry.matching import assignment, boxes, gains, schedule
+
+
+CASES = {case.name: case for case in zoo.CASES}
+
+
+def spec_of(network):
+    return symmetry.infer(network.apply, network.params, network.x)
+
+
+def distance(one, two):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return sum(float(np.sum(np.square(a - b, dtype=np.float64))) for a, b in pairs)
+
+
+def tanh_layer():
+    """One layer of 4 units, which a bias and a gate without sign act on too."""
+
+    def apply(p, x):
+        hidden = jnp.tanh(x @ p["in"] + p["bias"]) * jax.nn.sigmoid(p["gate"])
+        return hidden @ p["out"]
+
+    shapes = {"in": (2, 4), "bias": (4,), "gate": (4,), "out": (4, 1)}
+    return plain(apply, inputs(5, 2), **shapes)
+
+
+def heads():
+    """Three heads of 2 units each, which compete inside a head."""
+
+    def apply(p, x):
+        hidden = jax.nn.softmax(jnp.einsum("ni,ihu->nhu", x, p["in"]))
+        return jnp.einsum("nhu,huo->no", hidden, p["out"])
+
+    return plain(apply, inputs(5, 2), **{"in": (2, 3, 2), "out": (3, 2, 1)})
+
+
+def every_element(spec):
+    """All permutations and signs."""
+    choices = [
+        itertools.product(itertools.permutations(range(g.size)), repeat=g.num_copies)
+        for g in spec.permutations
+    ]
+    signs = [itertools.product((1, -1), repeat=math.prod(g.shape)) for g in spec.signs]
+    groups = (*spec.permutations, *spec.signs)
+    stacked = [
+        np.array(list(choice)).reshape(-1, *group.shape)
+        for choice, group in zip([*choices, *signs], groups, strict=True)
+    ]
+    grid = np.indices([len(choice) for choice in stacked]).reshape(len(stacked), -1)
+    arrays = [choice[i] for choice, i in zip(stacked, grid, strict=True)]
+    count = len(spec.permutations)
+    return symmetry.Element(tuple(arrays[:count]), (), tuple(arrays[count:]))
+
+
+@pytest.mark.parametrize("make", [tanh_layer, heads])
+def test_matches_are_as_near_as_any_element_comes(make):
+    network = make()
+    spec = spec_of(network)
+    everything = every_element(spec)
+    assert len(everything.permutations[0]) == round(math.exp(spec.log_order))
+    act = jax.jit(jax.vmap(lambda e, p: symmetry.act(spec, e, p), in_axes=(0, None)))
+    for seed in range(1, 6):
+        other = fill(network.params, seed)
+        found = symmetry.match_weights(spec, other, network.params)
+        copies = act(everything, other)
+        leaves = zip(*map(jax.tree.leaves, (copies, network.params)), strict=True)
+        squares = sum(
+            np.square(many - one, dtype=np.float64).reshape(len(many), -1).sum(axis=1)
+            for many, one in leaves
+        )
+        reached = distance(symmetry.act(spec, found, other), network.params)
+        assert reached == pytest.approx(squares.min(), rel=1e-5)
+
+
+def copies_of(spec, params, num, noise, *, scale=False, seed=0):
+    """Noisy copies that random elements moved, and the elements."""
+    keys = jax.random.split(jax.random.key(seed), num)
+    element = jax.vmap(lambda key: symmetry.random_element(key, spec))(keys)
+    if not scale:
+        ones = tuple(map(jnp.ones_like, element.scales))
+        element = element._replace(scales=ones)
+    generator = np.random.default_rng(seed)
+
+    def blur(leaf):
+        noises = generator.normal(size=(num, *leaf.shape)) * noise * leaf.std()
+        return (leaf + noises).astype(leaf.dtype)
+
+    noisy = jax.tree.map(blur, params)
+    move = jax.jit(jax.vmap(lambda e, p: symmetry.act(spec, e, p)))
+    return element, move(element, noisy)
+
+
+def num_recovered(spec, params, element, found):
+    """How many elements undo others, so that the clean network comes back exactly."""
+
+    def undo(first, second):
+        both = symmetry.compose(spec, second, first)
+        ones = tuple(map(jnp.ones_like, both.scales))
+        return symmetry.act(spec, both._replace(scales=ones), params)
+
+    back = jax.jit(jax.vmap(undo))(element, found)
+    same = [
+        np.all(np.asarray(many) == one, axis=tuple(range(1, many.ndim)))
+        for many, one in zip(*map(jax.tree.leaves, (back, params)), strict=True)
+    ]
+    return np.logical_and.reduce(same).sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        ("mlp tanh", 0.3),
+        ("cnn lstm", 0.1),
+        ("packed lstm", 0.3),
+        ("transformer stacked", 0.1),
+        ("group norm, flattened", 0.1),
+        ("grouped query", 0.1),
+    ],
+)
+def test_random_copies_are_recovered_exactly(name, noise):
+    network = CASES[name].make()
+    spec = spec_of(network)
+    element, copies = copies_of(spec, network.params, 20, noise)
+    found = symmetry.match_weights(spec, copies, network.params)
+    assert num_recovered(spec, network.params, element, found) == 20
+
+
+def test_residual_streams_are_recovered_where_the_identity_does_not_lead():
+    def apply(p, x):
+        stream = x @ p["in"]
+        for block in ("0", "1"):
+            stream = stream + jax.nn.silu(stream @ p["up" + block]) @ p["down" + block]
+        return stream @ p["out"]
+
+    shapes = {"in": (10, 30), "up0": (30, 50), "down0": (50, 30), "up1": (30, 50)}
+    network = plain(apply, inputs(4, 10), **shapes, down1=(50, 30), out=(30, 10))
+    spec = spec_of(network)
+    element, copies = copies_of(spec, network.params, 20, 0.3)
+    found = symmetry.match_weights(spec, copies, network.params)
+    assert num_recovered(spec, network.params, element, found) == 20
+
+
+def test_networks_are_compared_at_their_smallest_scales():
+    network = CASES["mlp relu"].make()
+    spec = spec_of(network)
+    element, copies = copies_of(spec, network.params, 20, 0.1, scale=True)
+    found = symmetry.match_weights(spec, copies, network.params)
+    assert num_recovered(spec, network.params, element, found) == 20
+    assert all(bool(jnp.all(scale == 1)) for scale in found.scales)
+
+
+def test_units_that_are_alike_stay():
+    network = CASES["mlp tanh"].make()
+    params = jax.tree.map(np.copy, network.params)
+    kernel = params["params"]["Dense_0"]["kernel"]
+    # A pair of equal units and three dead ones, whose order and signs say nothing.
+    dense = params["params"]
+    dense["Dense_0"]["kernel"][:, 4] = kernel[:, 9]
+    dense["Dense_0"]["bias"][4] = dense["Dense_0"]["bias"][9]
+    dense["Dense_1"]["kernel"][4] = dense["Dense_1"]["kernel"][9]
+    for dead in (2, 5, 30):
+        dense["Dense_0"]["kernel"][:, dead] = 0
+        dense["Dense_0"]["bias"][dead] = 0
+        dense["Dense_1"]["kernel"][dead] = 0
+    spec = spec_of(network)
+    found = symmetry.match_weights(spec, params, params)
+    stay = symmetry.identity(spec)
+    assert jax.tree.all(jax.tree.map(np.array_equal, found, stay))
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_assignments_are_as_good_as_those_of_scipy(size):
+    generator = np.random.default_rng(size)
+    problems = generator.normal(size=(30, size, size)).astype(np.float32)
+    # In some the best unit of each place is another one, so that there is no contest.
+    for k in range(10):
+        problems[k, np.arange(size), generator.permutation(size)] += 10
+    best = assignment.solve(problems)
+    for gain, one in zip(problems, best, strict=True):
+        rows, columns = linear_sum_assignment(gain, maximize=True)
+        assert np.array_equal(one, columns), rows
+
+
+def test_units_that_gain_nothing_by_moving_stay():
+    problems = np.zeros((2, 6, 6), np.float32)
+    problems[1] = np.float32(1e5) * (
+        1 + 1e-8 * np.random.default_rng(0).normal(size=(6, 6))
+    )
+    assert np.array_equal(assignment.solve(problems), [np.arange(6)] * 2)
+
+
+def test_the_best_signs_are_those_of_brute_force():
+    generator = np.random.default_rng(0)
+    patterns = ((), (0,), (0, 1), (1,), (0, 2), (2,), (2, 3), (0, 1, 3))
+    gain = [jnp.asarray(generator.normal(size=(6, 5))) for _ in patterns]
+    best, signs = gains.best_signs(patterns, gain)
+
+    def total(values):
+        return sum(
+            math.prod((values[one] for one in pattern), start=1.0) * value
+            for pattern, value in zip(patterns, gain, strict=True)
+        )
+
+    every = [total(tried) for tried in itertools.product((1, -1), repeat=4)]
+    np.testing.assert_allclose(best, np.max(every, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(total(signs), np.max(every, axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rotary halves", "separable", "concatenated"])
+def test_elements_act_on_boxes_as_on_parameters(name):
+    network = CASES[name].make()
+    spec = spec_of(network)
+    element = symmetry.random_element(jax.random.key(0), spec)
+    ones = tuple(map(jnp.ones_like, element.scales))
+    moved = symmetry.act(spec, element._replace(scales=ones), network.params)
+    before, after = (
+        dict(zip(trees.paths(params), jax.tree.leaves(params), strict=True))
+        for params in (network.params, moved)
+    )
+    for box in boxes.cut(spec):
+        values = box.extract(jnp.asarray(before[box.path]))
+        for place in box.signs:
+            values = boxes.multiply(values, place.dims, element.signs[place.group])
+        # Those inside a batch come first.
+        for place in sorted(box.permutations, key=lambda place: place.group):
+            permutation = element.permutations[place.group]
+            values = boxes.reorder(values, place.dims, permutation)
+        assert np.array_equal(values, box.extract(after[box.path]))
+
+
+def test_matching_spreads_from_what_has_an_order():
+    network = CASES["mlp relu"].make()
+    spec = spec_of(network)
+    plan = schedule.plan(spec)
+    sides = [spec.permutations[step.groups[0]].axes[0].path for step in plan.first]
+    assert [side.split("/")[1] for side in sides] == ["Dense_0", "Dense_1"]
+    assert np.array_equal(plan.wakes, [[False, True], [True, False]])
+    assert not plan.is_exact
+    assert schedule.plan(spec_of(tanh_layer())).is_exact
+
+
+def test_random_starts_are_never_worse():
+    network = CASES["mlp silu"].make()
+    spec = spec_of(network)
+    for seed in range(3):
+        other = fill(network.params, seed + 1)
+        alone = symmetry.match_weights(spec, other, network.params)
+        more = symmetry.match_weights(
+            spec, other, network.params, num_random_starts=8, key=jax.random.key(seed)
+        )
+        near, nearer = (
+            distance(symmetry.act(spec, found, other), network.params)
+            for found in (alone, more)
+        )
+        assert nearer <= near * (1 + 1e-6)
+
+
+def test_parameters_of_another_network_are_refused():
+    network, other = CASES["mlp relu"].make(), CASES["mlp equinox"].make()
+    spec = spec_of(network)
+    with pytest.raises(ValueError, match=r"`params` has no leaf `params/Dense_0/bias`"):
+        symmetry.match_weights(spec, other.params, network.params)
+    with pytest.raises(ValueError, match=r"`params` has no leaf `params/Dense_0/bias`"):
+        symmetry.match_weights(spec, network.params, other.params)
+    draws = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), network.params)
+    draws["params"]["Dense_1"]["bias"] = network.params["params"]["Dense_1"]["bias"]
+    with pytest.raises(ValueError, match=r"shape \(2, 32\) at `params/Dense_0/bias`"):
+        symmetry.match_weights(spec, draws, network.params)
+
+
+def test_a_network_without_permutations_is_refused():
+    network = plain(lambda p, x: x @ p["w"], inputs(4, 3), w=(3, 2))
+    with pytest.raises(ValueError, match=r"`spec` must have a group of permutations"):
+        symmetry.match_weights(spec_of(network), network.params, network.params)
+
+
+def test_draws_that_are_not_finite_are_named():
+    network = CASES["mlp relu"].make()
+    spec = spec_of(network)
+    draws = jax.tree.map(
+        lambda leaf: np.tile(leaf, (2, 3) + (1,) * leaf.ndim), network.params
+    )
+    draws["params"]["Dense_1"]["kernel"][1, 2, 0, 0] = np.nan
+    with pytest.raises(
+        ValueError, match=r"`params` .* chain 1, draw 2: `params/Dense_1/kernel`"
+    ):
+        symmetry.match_weights(spec, draws, network.params)
+    one = jax.tree.map(lambda leaf: leaf[1, 2], draws)
+    with pytest.raises(ValueError, match=r"`reference` must be finite, but `params/D"):
+        symmetry.match_weights(spec, network.params, one)
+
+
+def test_random_starts_need_a_key():
+    network = CASES["mlp relu"].make()
+    with pytest.raises(ValueError, match=r"`key` must be given for 2 random starts"):
+        symmetry.match_weights(
+            spec_of(network), network.params, network.params, num_random_starts=2
+        )
