@@ -236,6 +236,6 @@ def _step(mean: Params, new: Params, share: float) -> Params:
     def step(old: Array, new: Array) -> Array:
         if not jnp.issubdtype(jnp.result_type(old), jnp.inexact):
             return new
-        return jnp.where(old == new, old, old + share * (new - old))
+        return old + share * (new - old)
 
     return jax.tree.map(step, mean, new)

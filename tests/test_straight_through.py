@@ -1,0 +1,143 @@
+"""Matching by the loss at the midpoint, against all permutations of small networks."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import zoo
+from zoo.network import inputs
+
+from symjax import symmetry
+from symjax.symmetry.matching.sinkhorn import doubly_stochastic, match_sinkhorn, mix
+from symjax.symmetry.matching.straight_through import match_straight_through
+from symjax.types import Data
+
+
+WIDTH, SEED = 4, 7
+X = inputs(200, 2)
+Y = np.stack([np.sin(2 * X[:, 0]), X[:, 0] * X[:, 1]], axis=1)
+# The last rows only pad.
+DATA = Data(
+    np.concatenate([X, np.full((100, 2), 9.0, np.float32)]),
+    np.concatenate([Y, np.full((100, 2), 99.0, np.float32)]),
+    np.arange(300) < 200,
+)
+
+
+def apply(params, x):
+    return jnp.tanh(x @ params["in"] + params["bias"]) @ params["out"]
+
+
+def loss(params, data):
+    return jnp.sum((apply(params, data.x) - data.y) ** 2, axis=-1)
+
+
+@functools.cache
+def networks():
+    """Two networks trained from starts of their own, with a leaf of whole numbers."""
+    optimiser, real = optax.adam(2e-2), Data(X, Y, np.ones(len(X), bool))
+    shapes = {"in": (2, WIDTH), "bias": (WIDTH,), "out": (WIDTH, 2)}
+
+    def trained(key):
+        keys = dict(zip(shapes, jax.random.split(key, 3), strict=True))
+        start = {n: jax.random.normal(keys[n], shape) for n, shape in shapes.items()}
+
+        def step(state, _):
+            params, moments = state
+            gradient = jax.grad(lambda p: jnp.mean(loss(p, real)))(params)
+            updates, moments = optimiser.update(gradient, moments)
+            return (optax.apply_updates(params, updates), moments), None
+
+        first = start, optimiser.init(start)
+        return jax.lax.scan(step, first, None, length=500)[0][0]
+
+    both = jax.jit(jax.vmap(trained))(jax.random.split(jax.random.key(SEED)))
+    return [
+        {**jax.tree.map(lambda leaf, k=k: leaf[k], both), "steps": jnp.int32(500)}
+        for k in range(2)
+    ]
+
+
+def at_midpoint(params, reference, order, signs):
+    """Written out with NumPy, in float64."""
+    order, signs = np.array(order), np.array(signs)
+    moved = {
+        "in": (params["in"] * signs)[:, order],
+        "bias": (params["bias"] * signs)[order],
+        "out": (params["out"] * signs[:, None])[order],
+    }
+    middle = {n: (np.float64(moved[n]) + np.float64(reference[n])) / 2 for n in moved}
+    outputs = np.tanh(X @ middle["in"] + middle["bias"]) @ middle["out"]
+    return np.mean(np.sum((outputs - Y) ** 2, axis=1))
+
+
+MATCHERS = {
+    "straight through": functools.partial(
+        match_straight_through, optimiser=optax.adam(0.2), num_steps=100
+    ),
+    "sinkhorn": functools.partial(
+        match_sinkhorn, optimiser=optax.adam(0.1), num_steps=200
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_the_best_of_all_elements_is_found(name):
+    """Where matching by weights, whose signs Sinkhorn keeps, finds another one."""
+    reference, params = networks()
+    spec = symmetry.infer(apply, reference, X)
+    by_weights = symmetry.match_weights(spec, params, reference)
+    kept = tuple(by_weights.signs[0].tolist())
+    free = itertools.product((-1, 1), repeat=WIDTH)
+    order, signs = min(
+        itertools.product(
+            itertools.permutations(range(WIDTH)),
+            free if name == "straight through" else [kept],
+        ),
+        key=lambda one: at_midpoint(params, reference, *one),
+    )
+    assert tuple(by_weights.permutations[0].tolist()) != order
+    assert {-1, 1} == set(signs)
+    element = MATCHERS[name](loss, spec, params, reference, DATA, jax.random.key(0))
+    np.testing.assert_array_equal(element.permutations[0], order)
+    np.testing.assert_array_equal(element.signs[0], signs)
+
+
+def test_soft_permutations_are_permutations_where_they_are_hard():
+    """On units in blocks, along packed axes and in several layers."""
+    for name in ("transformer stacked", "packed lstm"):
+        network = next(case for case in zoo.CASES if case.name == name).make()
+        spec = symmetry.infer(network.apply, network.params, network.x)
+        order = symmetry.random_element(jax.random.key(0), spec).permutations
+        matrices = [
+            jax.nn.one_hot(one, group.size)
+            for one, group in zip(order, spec.permutations, strict=True)
+        ]
+        mixed = mix(spec, matrices, network.params)
+        moved = symmetry.permute(spec, order, network.params)
+        for one, two in zip(
+            jax.tree.leaves(mixed), jax.tree.leaves(moved), strict=True
+        ):
+            np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_rows_and_columns_sum_to_one():
+    """Sinkhorn keeps the cross ratios of what it normalises."""
+    logits = np.random.default_rng(0).normal(size=(2, 5, 5))
+    found = np.asarray(doubly_stochastic(jnp.asarray(logits)), np.float64)
+    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-4)
+    np.testing.assert_allclose(found.sum(axis=-2), 1, atol=1e-5)
+
+    def cross(logs):
+        return (
+            logs[..., 1:, 1:]
+            + logs[..., :1, :1]
+            - logs[..., 1:, :1]
+            - logs[..., :1, 1:]
+        )
+
+    np.testing.assert_allclose(cross(np.log(found)), cross(logits), atol=1e-4)
