@@ -16,16 +16,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from symjax import checks
-from symjax.symmetry.actions import Element, identity, rescale
-from symjax.symmetry.canonical.balancing import balance, everything, unbounded_groups
-from symjax.symmetry.canonical.levelling import level
+from symjax.symmetry.actions import Element, identity
 from symjax.symmetry.elements import random_element
 from symjax.symmetry.matching import descent, moves, schedule, stacks, visits
 from symjax.symmetry.matching.gains import Boxes
 from symjax.symmetry.matching.moves import Elements
+from symjax.symmetry.matching.scales import smallest_scales
 from symjax.symmetry.matching.stacks import Part
 from symjax.symmetry.matching.visits import Visit
 from symjax.symmetry.spec import Spec
@@ -196,7 +195,7 @@ def prepare(
     stack, leading = stacks.flatten(spec, params)
     at_once = min(stacks.count(stack), _most_at_once(spec, max_bytes))
     stacks.require_finite("params", stack, leading, at_once)
-    scales = _scales(spec, stack, at_once)
+    scales = smallest_scales(spec, stack, at_once)
     return Matcher(spec, stack, scales, at_once, max_sweeps), leading
 
 
@@ -205,7 +204,7 @@ def cut(spec: Spec, reference: Params) -> Boxes:
     spec.check(reference)
     stack, _ = stacks.flatten(spec, jax.device_get(reference))
     stacks.require_finite("reference", stack, (), 1)
-    return descent.load_one(spec, stack, _scales(spec, stack, 1))
+    return descent.load_one(spec, stack, smallest_scales(spec, stack, 1))
 
 
 def scaled(
@@ -261,37 +260,6 @@ def _num_pairs(spec: Spec, visit: Visit, number: int) -> int:
     fixed = math.prod(group.batch_shape[i] for i in copies)
     patterns = {piece.pattern for piece in visits.pieces(spec, visit, number)}
     return math.prod(group.shape) ** 2 // fixed * (1 + len(patterns))
-
-
-def _scales(
-    spec: Spec, stack: Params, at_once: int
-) -> tuple[Float[np.ndarray, "network ..."], ...]:
-    if not spec.scalings:
-        return ()
-    found = [
-        (part, jax.device_get(_smallest(spec, stacks.pick(stack, part))))
-        for part in stacks.every_part(stack, at_once)
-    ]
-    return stacks.join(found)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _smallest(spec: Spec, stack: Params) -> tuple[Float[Array, "network ..."], ...]:
-    """Scales of the smallest norm, as near as it matters for a comparison."""
-    has_minimum = not unbounded_groups(spec, everything)
-
-    def one(params: Params) -> tuple[Float[Array, "..."], ...]:
-        levels = tuple(jnp.ones(group.shape) for group in spec.scalings)
-        if not has_minimum:
-            levels = tuple(map(jnp.exp, level(spec, params)))
-            params = rescale(spec, levels, params)
-        found = balance(
-            spec, params, include=everything, tolerance=1e-3, max_sweeps=100
-        )
-        balances = tuple(map(jnp.exp, found.log_scales))
-        return jax.tree.map(jnp.multiply, levels, balances)
-
-    return jax.vmap(one)(stack)
 
 
 def _write(found: Elements, part: Part, element: Elements) -> None:

@@ -22,7 +22,7 @@ def solve(
     Args:
         spec: The networks' symmetries.
         visit: Which groups.
-        totals: For each group what pairs of units gain, as in `gains.terms`; None if it
+        totals: For each group what pairs of units gain with the best signs; None if it
             gains by the units inside alone.
         active: The networks to solve for; others stay.
 
@@ -30,19 +30,25 @@ def solve(
         For each group the unit that comes to each unit of the reference, counted over
         all blocks that move, and the permutations, which act inside blocks first.
     """
+    if visit.nested:
+        return _solve_nested(spec, visit, totals, active)
+    (total,), (number,) = totals, visit.groups
+    assert total is not None, "a group without weights"
+    group, chosen = spec.permutations[number], total[active]
+    best = assignment.solve(chosen.reshape(-1, *chosen.shape[2:]))
+    sources = _stay(total.shape[:-1])
+    sources[active] = best.reshape(chosen.shape[:-1])
+    return [sources], [sources.reshape(len(active), *group.shape)]
+
+
+def _solve_nested(
+    spec: Spec,
+    visit: Visit,
+    totals: Sequence[Float[np.ndarray, "network _ _ _"] | None],
+    active: Bool[np.ndarray, " network"],
+) -> tuple[list[Int[np.ndarray, "..."]], list[Int[np.ndarray, "..."]]]:
+    """Units between all pairs of blocks, then blocks; network by network."""
     groups = [spec.permutations[number] for number in visit.groups]
-    permutations = [
-        np.broadcast_to(np.arange(group.size), (len(active), *group.shape)).copy()
-        for group in groups
-    ]
-    if not visit.nested:
-        (total,), (group,) = totals, groups
-        assert total is not None, "a group without weights"
-        chosen = total[active]
-        best = assignment.solve(chosen.reshape(-1, *chosen.shape[2:]))
-        sources = np.zeros(total.shape[:-1], int) + np.arange(group.size)
-        sources[active] = best.reshape(chosen.shape[:-1])
-        return [sources], [sources.reshape(permutations[0].shape)]
     every = blocks.layouts(spec.permutations)
     splits = [
         split._replace(
@@ -50,22 +56,26 @@ def solve(
         )
         for split in (every[number] for number in visit.groups)
     ]
-    sources = []
+    sources, permutations = [], []
     for group, split in zip(groups, splits, strict=True):
         copies, count = blocks.sizes(group, split)
-        shape = len(active), copies, count * group.size
-        sources.append(np.broadcast_to(np.arange(shape[-1]), shape).copy())
+        sources.append(_stay((len(active), copies, count * group.size)))
+        permutations.append(_stay((len(active), *group.shape)))
     for network in np.flatnonzero(active):
         own = [
             None if total is None else _by_block(group, split, total[network])
             for group, split, total in zip(groups, splits, totals, strict=True)
         ]
         for k, one in enumerate(blocks.match(groups, splits, own)):
-            permutations[k][network] = blocks.unfold(
-                groups[k], splits[k], one.permutations
-            )
+            order = blocks.unfold(groups[k], splits[k], one.permutations)
+            permutations[k][network] = order
             sources[k][network] = _sources(one)
     return sources, permutations
+
+
+def _stay(shape: tuple[int, ...]) -> Int[np.ndarray, "..."]:
+    """Permutations that move nothing."""
+    return np.zeros(shape, int) + np.arange(shape[-1])
 
 
 def _by_block(
