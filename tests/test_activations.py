@@ -66,11 +66,14 @@ def test_a_random_element_is_undone(name):
 
 
 def tiny(activation=jnp.tanh):
-    return plain(
-        lambda p, x: activation(x @ p["in"] + p["bias"]) @ p["out"],
-        inputs(30, 2),
-        **{"in": (2, 4), "bias": (4,), "out": (4, 1)},
-    )
+    """Units that are read twice."""
+
+    def apply(p, x):
+        z = x @ p["in"] + p["bias"]
+        return activation(z) @ p["out"] + activation(3 * z) @ p["more"]
+
+    shapes = {"in": (2, 4), "bias": (4,), "out": (4, 1), "more": (4, 1)}
+    return plain(apply, inputs(30, 2), **shapes)
 
 
 @pytest.mark.parametrize(
@@ -86,18 +89,19 @@ def test_no_element_does_better(centred, normalised, activation):
     Two unrelated networks, of which each way to compare finds another element.
     """
     network = tiny(activation)
-    other = fill(network.params, seed=22)
+    other = fill(network.params, seed=380)
     choices = (-1, 1) if activation is jnp.tanh else (1,)
     spec = symmetry.infer(network.apply, network.params, network.x)
     x = np.asarray(network.x, np.float64)
 
-    def hidden(p):
-        values = x @ np.float64(p["in"]) + np.float64(p["bias"])
+    def hidden(p, factor):
+        values = factor * (x @ np.float64(p["in"]) + np.float64(p["bias"]))
         values = np.tanh(values) if len(choices) > 1 else values / (1 + np.exp(-values))
         values = values - values.mean(axis=0) if centred else values
         return values / np.linalg.norm(values, axis=0) if normalised else values
 
-    gains = hidden(network.params).T @ hidden(other)
+    taps = [hidden(network.params, f).T @ hidden(other, f) for f in (1, 3)]
+    gains = np.sum(taps, axis=0)
     best = max(
         itertools.product(
             itertools.permutations(range(4)), itertools.product(choices, repeat=4)

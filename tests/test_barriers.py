@@ -11,6 +11,7 @@ import pytest
 from zoo.network import fill, inputs, linen, plain
 
 from symjax import data, models, symmetry
+from symjax.plots.barriers import interpolations
 from symjax.symmetry.barriers import (
     Curve,
     barrier,
@@ -54,6 +55,20 @@ def test_the_barrier_of_a_concave_quadratic_is_its_height():
 def test_a_barrier_is_above_the_line_between_unequal_ends():
     values = np.array([1.0, 5.0, 7.0, 4.0])
     assert barrier(Curve(np.linspace(0, 1, 4), values)) == pytest.approx(4.0)
+
+
+def test_a_picture_shows_every_curve():
+    """The same numbers, also where one line covers another."""
+    values = {"before": np.array([1.0, 3.0, 1.0]), "after": np.array([1.0, 0.5, 1.0])}
+    panels = {"loss": values, "error": dict.fromkeys(values, values["after"])}
+    figure = interpolations(np.linspace(0, 1, 3), panels)
+    for ax, (title, lines) in zip(figure.axes, panels.items(), strict=True):
+        assert ax.get_title(loc="left") == title
+        before, after = ax.lines
+        for line, name in ((before, "before"), (after, "after")):
+            assert line.get_label() == name
+            np.testing.assert_array_equal(line.get_ydata(), lines[name])
+        assert before.get_linewidth() > after.get_linewidth()
 
 
 def test_examples_are_counted_once_whatever_the_batch():
