@@ -12,6 +12,11 @@ from symjax.evaluation.convergence import (
     summarise,
     summarise_leaves,
 )
+from symjax.evaluation.discrepancy import ChainDistances, chain_distances, mmd
+from symjax.evaluation.exchangeability import (
+    Exchangeability,
+    check_exchangeability,
+)
 from symjax.evaluation.predictive import (
     accuracy,
     agreement,

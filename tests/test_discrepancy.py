@@ -1,0 +1,177 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.spatial.distance import cdist, pdist
+
+from symjax import store
+from symjax.evaluation import discrepancy, reading
+
+
+RNG = np.random.default_rng(0)
+
+
+def mmd_by_hand(one, two):
+    """Gretton et al. (2012), lemma 6, in three sums over pairs of draws."""
+    median = np.median([d for d in pdist(np.concatenate([one, two])) if d > 0])
+
+    def kernel(x, y):
+        d = cdist(x, y)
+        return np.mean(
+            [
+                k
+                for s in median * np.array([0.25, 0.5, 1, 2, 4])
+                for k in (np.exp(-(d**2) / (2 * s**2)), np.exp(-d / s))
+            ],
+            axis=0,
+        )
+
+    def mean_of_pairs(x):
+        return np.mean(kernel(x, x)[~np.eye(len(x), dtype=bool)])
+
+    return mean_of_pairs(one) + mean_of_pairs(two) - 2 * np.mean(kernel(one, two))
+
+
+def test_mmd_is_the_unbiased_estimate_over_pairs_of_draws(monkeypatch):
+    one, two = RNG.normal(size=(30, 7)), 0.5 + RNG.normal(size=(41, 7))
+    one, two = one + 1e3, two + 1e3
+    want = mmd_by_hand(one, two)
+    assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
+    assert discrepancy.mmd(two, one) == pytest.approx(want, rel=1e-9)
+    monkeypatch.setattr(discrepancy, "_BLOCK_VALUES", 150)  # two columns a block
+    assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
+    repeated = np.repeat(one[:5], 6, axis=0).astype(np.float32)
+    want = mmd_by_hand(repeated.astype(float), two)
+    assert discrepancy.mmd(jnp.asarray(repeated), two) == pytest.approx(want, rel=1e-6)
+
+
+def test_mmd_is_zero_on_average_for_one_distribution_and_two_far_apart():
+    draws = RNG.normal(size=(200, 2, 12, 3))
+    same = [discrepancy.mmd(*pair) for pair in draws]
+    assert stats.ttest_1samp(same, 0.0).pvalue > 0.01
+    assert min(same) < 0 < max(same)
+    one, two = np.zeros((3, 4)), np.ones((5, 4))
+    # All pairs of different sets are at the median distance, the others at none.
+    between = np.mean(
+        [
+            k
+            for s in (0.25, 0.5, 1, 2, 4)
+            for k in (math.exp(-1 / (2 * s**2)), math.exp(-1 / s))
+        ]
+    )
+    assert discrepancy.mmd(one, two) == pytest.approx(2 - 2 * between)
+    assert discrepancy.mmd(two, two[:2]) == 0
+
+
+def test_mmd_refuses_what_it_would_misread():
+    x = np.ones((3, 2))
+    with pytest.raises(ValueError, match="2 and 1 of them"):
+        discrepancy.mmd(x, x[:, :1])
+    with pytest.raises(ValueError, match="at least two draws each; got 3 and 1"):
+        discrepancy.mmd(x, x[:1])
+    with pytest.raises(ValueError, match="`two` must be finite; 6 of 6"):
+        discrepancy.mmd(x, x * np.nan)
+
+
+def chains():
+    """Three chains of 11 draws, each with its own place and spread."""
+    place, spread = RNG.normal(size=(3, 1, 1)), 1 + RNG.random((3, 1, 1))
+    flat = 50 + place + spread * RNG.normal(size=(3, 11, 10))
+    tree = {"a": flat[..., :6].reshape(3, 11, 2, 3), "b": {"c": flat[..., 6]}}
+    return flat, tree | {"d": flat[..., 7:]}
+
+
+def test_chain_distances_are_those_of_all_pairs(monkeypatch):
+    flat, tree = chains()
+    result = discrepancy.chain_distances(tree)
+    for i in range(3):
+        for j in range(3):
+            pairs = pdist(flat[i]) if i == j else cdist(flat[i], flat[j])
+            want = np.sqrt((pairs**2).mean())
+            assert result.pairs[i, j] == pytest.approx(want, rel=1e-12)
+    squared = cdist(*2 * [flat.reshape(33, 10)]) ** 2
+    chain = np.repeat(np.arange(3), 11)
+    apart = chain[:, None] != chain
+    alike = ~apart & ~np.eye(33, dtype=bool)
+    assert result.between == pytest.approx(np.sqrt(squared[apart].mean()))
+    assert result.within == pytest.approx(np.sqrt(squared[alike].mean()))
+    for size in (1, 300):  # one draw a piece, several
+        monkeypatch.setattr(reading, "_PIECE_BYTES", size)
+        again = discrepancy.chain_distances(tree)
+        np.testing.assert_allclose(again.pairs, result.pairs, rtol=1e-12)
+
+
+def test_chain_mmd_is_that_of_each_chain_and_the_others(monkeypatch):
+    flat, tree = chains()
+    bandwidths_are_of_all = [
+        mmd_by_hand(flat[i], np.delete(flat, i, axis=0).reshape(22, 10))
+        for i in range(3)
+    ]
+    result = discrepancy.chain_distances(tree)
+    assert result.mmd == pytest.approx(np.mean(bandwidths_are_of_all), rel=1e-9)
+    # Draws from the first to the last, and a sample of the weights.
+    monkeypatch.setattr(discrepancy, "_MOST_DRAWS", 9)
+    kept = flat[:, [0, 5, 10]]
+    want = [
+        mmd_by_hand(kept[i], np.delete(kept, i, axis=0).reshape(6, 10))
+        for i in range(3)
+    ]
+    assert discrepancy.chain_distances(tree).mmd == pytest.approx(np.mean(want))
+    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 4)
+    read = []
+    take = discrepancy.take
+    monkeypatch.setattr(
+        discrepancy, "take", lambda leaf, at: read.append(len(at)) or take(leaf, at)
+    )
+    values = RNG.normal(size=(3, 11, 1000))
+    values[0] += 1
+    sampled = discrepancy.chain_distances({"x": values}).mmd
+    assert sampled is not None
+    assert 0 < sum(read) < 20
+    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 200)
+    wider = discrepancy.chain_distances({"x": values}).mmd
+    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 10_000)
+    assert wider == pytest.approx(discrepancy.chain_distances(values).mmd, rel=0.1)
+
+
+def test_chain_distances_read_a_stored_run_and_jax_arrays(tmp_path):
+    values = RNG.normal(size=(2, 6, 3, 4)).astype(np.float32)
+    run = store.create(
+        tmp_path / "run",
+        config={},
+        params={"w": jnp.zeros((3, 4))},
+        info={"lp": jax.ShapeDtypeStruct((), np.float32)},
+        num_chains=2,
+        num_draws=6,
+        num_iterations=6,
+        kept=range(6),
+    )
+    run.append({"w": values}, 0, {"lp": np.zeros((2, 6), np.float32)}, 0)
+    run.commit({"done": jnp.asarray(6)}, iteration=6, num_draws=6, finished=True)
+    want = discrepancy.chain_distances(values)
+    for draws in (store.open(tmp_path / "run").lazy(), {"w": jnp.asarray(values)}):
+        result = discrepancy.chain_distances(draws)
+        np.testing.assert_array_equal(result.pairs, want.pairs)
+        assert result.mmd == want.mmd
+
+
+def test_chain_distances_leave_out_what_there_is_not():
+    one = discrepancy.chain_distances(RNG.normal(size=(1, 5, 2)))
+    assert (one.between, one.mmd) == (None, None)
+    assert one.within is not None
+    single = discrepancy.chain_distances(np.array([[[0.0, 0.0]], [[3.0, 4.0]]]))
+    assert (single.within, single.mmd) == (None, None)
+    assert single.between == 5
+    assert np.isnan(np.diag(single.pairs)).all()
+    diverged = RNG.normal(size=(3, 5, 2))
+    diverged[1, 3, 0] = np.inf
+    result = discrepancy.chain_distances(diverged)
+    assert np.isfinite(result.pairs[0, 2])
+    assert math.isnan(result.between or 0)
+    assert math.isnan(result.mmd or 0)
+    for wrong in ({}, {"a": np.ones((2, 3, 1)), "b": np.ones((2, 4))}, np.ones(3)):
+        with pytest.raises(ValueError, match="the same leading axes"):
+            discrepancy.chain_distances(wrong)
