@@ -1,8 +1,9 @@
 """How well and how fast networks are aligned by their weights.
 
-recovery     how many random symmetric copies are matched exactly, a table by model
-speed        seconds to match two networks, and to align many draws
-assignment   the solvers of linear assignment, on the host and on the device
+All print tables in Markdown.
+
+    recovery     how many random symmetric copies are matched exactly, by model
+    speed        seconds to match two networks, and to align many draws
 """
 
 import time
@@ -15,13 +16,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from symjax import models, symmetry, trees
-from symjax.symmetry.matching import assignment
 
 
 class ResNet18(nn.Module):
@@ -110,21 +110,11 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Speed:
-    """Match pairs of networks, and align draws, all compiled beforehand."""
+    """Match pairs of networks, and align draws, with what it takes to compile."""
 
     draws: int = 1000
     copies: bool = False
     """Noisy copies of the reference (of 0.3) rather than independent networks."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """Solve random problems on the host and on the device."""
-
-    sizes: tuple[int, ...] = (16, 64, 256, 512)
-    problems: int = 32
-    noise: float | None = None
-    """Of copies, relatively; by default the units of both sides are independent."""
 
 
 class Subject(NamedTuple):
@@ -187,9 +177,12 @@ def recovered(subject: Subject, tries: int, noise: float, *, scale: bool) -> np.
 
 
 def recovery(options: Recovery) -> None:
-    """Print the table."""
+    """Print the table, a row whenever one is known."""
+    print(f"Exactly recovered of {options.tries}, on {_device()}:\n")
     columns = [f"noise {noise:g}" for noise in options.noise]
-    table = Table("model", "weights", "copies, log10", *columns, "random scales too")
+    head = ["model", "weights", "copies, log10", *columns, "and random scales"]
+    print(" | ".join(["", *head, ""]).strip())
+    print(f"| --- |{' ---: |' * (len(head) - 1)}")
     for name in options.model:
         subject = make(name)
         counts = [
@@ -202,9 +195,8 @@ def recovery(options: Recovery) -> None:
             scaled = f"{recovered(subject, options.tries, most, scale=True).sum()}"
         order = f"{subject.spec.log_order / np.log(10):,.0f}"
         size = f"{trees.size(subject.params):,}"
-        table.add_row(name, size, order, *counts, scaled)
-    Console().print(f"Exactly recovered of {options.tries} on {_device()}")
-    Console().print(table)
+        row = ["", name, size, order, *counts, scaled, ""]
+        print(" | ".join(row).strip(), flush=True)
 
 
 def mlp(widths: tuple[int, ...], num: int, copies: bool) -> tuple[Any, Any, Any]:
@@ -232,66 +224,22 @@ def mlp(widths: tuple[int, ...], num: int, copies: bool) -> tuple[Any, Any, Any]
 
 
 def speed(options: Speed) -> None:
-    """Print seconds on the clock and of the processor."""
-    table = Table("networks", "seconds", "processor seconds", "sweeps")
+    """Print seconds of a first and of a second call."""
+    table = Table("networks", "first call, s", "second, s", "sweeps", box=box.MARKDOWN)
     for widths, num in (((512, 512, 512), None), ((512,), options.draws)):
-        spec, reference, draws = mlp(widths, num or 2, options.copies)
-        # The first call compiles, on another network or some of the draws.
-        warm = jax.tree.map(
-            lambda leaf, num=num: leaf[1 : min(2 * (num or 1), 64)], draws
-        )
+        spec, reference, draws = mlp(widths, num or 1, options.copies)
         if num is None:
-            warm, draws = (
-                jax.tree.map(lambda leaf, i=i: leaf[i], draws) for i in (1, 0)
-            )
-        symmetry.rebasin(spec, warm, reference)
-        start = time.perf_counter(), time.process_time()
-        aligned = symmetry.rebasin(spec, draws, reference)
-        jax.block_until_ready(aligned)
-        wall, processor = time.perf_counter() - start[0], time.process_time() - start[1]
-        name = "-".join(map(str, (784, *widths, 10)))
-        table.add_row(
-            f"{num or 'a pair'} of {name}",
-            f"{wall:.2f}",
-            f"{processor:.2f}",
-            f"{np.mean(aligned.num_sweeps):.1f}",
-        )
-    Console().print(f"After compiling, on {_device()}")
-    Console().print(table)
-
-
-def compare_assignment(options: Assignment) -> None:
-    """Print milliseconds a problem, including the way to the host and back."""
-    table = Table("units", "host, ms", "device, ms", "device in a loop, ms")
-    generator = np.random.default_rng(0)
-    for size in options.sizes:
-        shape = options.problems, size, 800
-        ours = _normal(generator, shape)
-        theirs = _normal(generator, shape)
-        if options.noise is not None:
-            theirs = ours + np.float32(options.noise) * theirs
-        gains = jnp.einsum("puf,pvf->puv", ours, theirs, precision="highest")
-
-        def on_host(gains):
-            return jax.device_put(assignment.solve(np.asarray(gains)))
-
-        def one(gains):
-            # Rows come unsorted.
-            rows, columns = optax.assignment.hungarian_algorithm(-gains)
-            return columns[jnp.argsort(rows)]
-
-        together, in_turn = jax.jit(jax.vmap(one)), jax.jit(partial(jax.lax.map, one))
-        solvers = (on_host, together, in_turn)
-        expected = np.asarray(on_host(gains))
-        times = []
-        for solve in solvers:
-            assert np.array_equal(solve(gains), expected)
+            draws = jax.tree.map(lambda leaf: leaf[0], draws)
+        times, aligned = [], None
+        for _ in range(2):
             start = time.perf_counter()
-            jax.block_until_ready(solve(gains))
-            seconds = time.perf_counter() - start
-            times.append(f"{1000 * seconds / options.problems:.3f}")
-        table.add_row(f"{size}", *times)
-    Console().print(f"{options.problems} problems at once, on {_device()}")
+            aligned = jax.block_until_ready(symmetry.rebasin(spec, draws, reference))
+            times.append(f"{time.perf_counter() - start:.2f}")
+        assert aligned is not None
+        name = "-".join(map(str, (784, *widths, 10)))
+        sweeps = f"{np.mean(aligned.num_sweeps):.1f}"
+        table.add_row(f"{num or 'a pair'} of {name}", *times, sweeps)
+    Console().print(f"Aligned to a reference, on {_device()}")
     Console().print(table)
 
 
@@ -301,14 +249,12 @@ def _device() -> str:
 
 def main() -> None:
     """Run what was asked for."""
-    chosen = tyro.cli(Recovery | Speed | Assignment, description=__doc__)
+    chosen = tyro.cli(Recovery | Speed, description=__doc__)
     match chosen:
         case Recovery():
             recovery(chosen)
         case Speed():
             speed(chosen)
-        case Assignment():
-            compare_assignment(chosen)
 
 
 if __name__ == "__main__":
