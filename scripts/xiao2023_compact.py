@@ -1,0 +1,328 @@
+"""The compact posterior of Xiao, Liu and Bamler (2023), their Table 1, on MNIST.
+
+A 784-512-10 relu network with a standard normal prior on every weight: full-batch HMC,
+a deep ensemble and mean-field VI; Gaussians fitted to HMC's draws and to the ensemble's
+members as they are (q_d) and after alignment (q_r) with where HMC's first chain was at
+the end of its warm-up. Everything is compared with the predictions of HMC's draws,
+beside the published numbers.
+
+    python scripts/xiao2023_compact.py --scale small --out runs/xiao2023
+
+Every stage is a run directory under `--out`. A second call goes on where the first one
+stopped, and adds draws of HMC for another `--minutes`, up to those of the scale.
+
+The trajectories of HMC are as long as the paper's; their step size is adapted. Pixels
+are scaled to [0, 1] as in the paper, not normalised as `data.load` does: a pixel that
+is blank in all training images is then exactly 0, and its weights keep the prior.
+"""
+
+import json
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+import xiao2023_evaluation
+
+from symjax import (
+    data as datasets,
+    densities,
+    models,
+    posterior,
+    run,
+    store,
+    symmetry,
+    trees,
+)
+from symjax.approximations import ensemble, gaussian, mfvi
+from symjax.samplers import hmc
+from symjax.types import Data
+
+
+LEARNING_RATE, BATCH_SIZE = 1e-3, 100
+TRAJECTORY = 0.5
+"""The paper's step size times its number of leapfrogs."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the experiment is."""
+
+    num_train: int
+    num_test: int
+    width: int
+    num_epochs: int
+    num_chains: int
+    num_draws: int
+    num_warmup: int
+    step_size: float
+    num_samples: int
+    num_members: int = 5
+
+
+SCALES = {
+    "small": Scale(1000, 1000, 64, 200, 2, 100, 50, 5e-3, 50),
+    "medium": Scale(10_000, 10_000, 256, 50, 4, 100, 50, 2e-3, 100),
+    "paper": Scale(60_000, 10_000, 512, 50, 4, 1000, 100, 1e-3, 200),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Reproduce Table 1 of Xiao, Liu and Bamler (2023)."""
+
+    scale: Literal["small", "medium", "paper"] = "small"
+    """small: minutes on 2 cores; medium: an hour there; paper: a GPU."""
+    data: str = "mnist"
+    """A data set of images, as `data.load` takes it."""
+    out: Path = Path("runs/xiao2023")
+    """Folder of the runs, results.json, table.md and the figures."""
+    minutes: float = 30.0
+    """Time for HMC in this call; what is left of its draws is for the next one."""
+    seed: int = 0
+
+
+class Problem(NamedTuple):
+    """The posterior, its symmetries and its data."""
+
+    apply: Any
+    init: Any
+    log_posterior: Any
+    spec: Any
+    train: Data
+    test: Data
+    scale: Scale
+    config: dict[str, Any]
+    key: Any
+
+
+def main():
+    options = tyro.cli(Options)
+    problem = build(options.data, SCALES[options.scale], options.seed)
+    reproduce(problem, options.out, options.minutes)
+    print(options.out.joinpath("table.md").read_text())
+
+
+def build(name, scale, seed):
+    dataset = datasets.load(name)
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.permutation(len(dataset.train.y))[: scale.num_train])
+    low, high = dataset.train.x.min(), dataset.train.x.max()
+
+    def part(examples, rows):
+        # The smallest number is that of a blank pixel: blank becomes exactly 0.
+        x = ((examples.x[rows] - low) / (high - low)).reshape(len(rows), -1)
+        return Data(x, examples.y[rows], examples.mask[rows])
+
+    train = part(dataset.train, rows)
+    test = part(dataset.test, np.arange(len(dataset.test.y))[: scale.num_test])
+    model = models.build(
+        "mlp", dataset.num_outputs, widths=(scale.width,), activation="relu"
+    )
+    log_posterior = posterior.build(
+        model.apply, densities.prior("normal"), densities.categorical
+    )
+    params = model.init(jax.random.key(0), train.x[:1])
+    return Problem(
+        model.apply,
+        lambda key: model.init(key, train.x[:1]),
+        log_posterior,
+        symmetry.infer(model.apply, params, train.x[:2]),
+        train,
+        test,
+        scale,
+        {"scale": asdict(scale), "data": dataset.fingerprint, "seed": seed},
+        jax.random.key(seed),
+    )
+
+
+def reproduce(problem, out, minutes):
+    """All stages, and results.json, table.md and the figures of what there is so far.
+
+    Raises:
+        SystemExit: if the time of HMC was over before there were two draws.
+    """
+    seconds = {}
+
+    def timed(stage, function, *arguments):
+        start = time.monotonic()
+        result = function(*arguments)
+        seconds[stage] = round(time.monotonic() - start, 1)
+        print(f"{stage}: {seconds[stage]} s", flush=True)
+        return result
+
+    members = timed("ensemble", fit_ensemble, problem, out / "ensemble")
+    vi = timed("mfvi", fit_mfvi, problem, out / "mfvi")
+    draws = timed("hmc", sample_hmc, problem, out / "hmc", members, minutes)
+    if draws.committed.num_draws < 2:
+        raise SystemExit("HMC has no two draws yet: call again to go on.")
+    runs = {("HMC", "none"): draws, ("ensemble", "none"): members}
+    reference = jax.tree.map(lambda leaf: leaf[0], draws.warmup())
+    for how, match in matchers(problem).items():
+        for kind in ("HMC", "ensemble"):
+            stage = f"{kind.lower()}-by-{how}"
+            runs[kind, how] = timed(
+                stage, align, problem, out / stage, runs[kind, "none"], match, reference
+            )
+    results = timed("evaluation", xiao2023_evaluation.evaluate, problem, runs, vi, out)
+    results["config"] = problem.config
+    results["device"] = jax.devices()[0].device_kind
+    results["seconds"] = seconds
+    out.joinpath("results.json").write_text(json.dumps(results, indent=2))
+    out.joinpath("table.md").write_text(xiao2023_evaluation.table(results["rows"]))
+
+
+def kept_at(path, config):
+    """The run there, checked to be of this configuration, or a new one."""
+    if not (path / "config.json").exists():
+        return run.NewRun(path, config)
+    found = store.open(path)
+    found.check_config(found.config | config)
+    return found
+
+
+def fit(problem, path, number, build, num_members):
+    """Fit an approximation or an ensemble of them, if it is not there.
+
+    Returns:
+        The run, and the last state of every member.
+    """
+    scale = problem.scale
+    key, init_key = jax.random.split(jax.random.fold_in(problem.key, number))
+    approximation = build(
+        problem.log_posterior,
+        optimiser=optax.adam(LEARNING_RATE),
+        batch_size=BATCH_SIZE,
+    )
+    starts = jax.vmap(problem.init)(jax.random.split(init_key, num_members))
+    kept = kept_at(path, problem.config)
+    if isinstance(kept, run.NewRun) or not kept.committed.finished:
+        run.fit(
+            key,
+            approximation,
+            starts,
+            problem.train,
+            num_steps=scale.num_epochs * max(1, scale.num_train // BATCH_SIZE),
+            store=kept,
+        )
+    init = jax.vmap(approximation.init, (None, 0, None))
+    shapes = jax.eval_shape(init, key, starts, problem.train)
+    return store.open(path), store.open(path).restore(shapes)
+
+
+def fit_ensemble(problem, path):
+    members, _ = fit(problem, path, 0, ensemble.build, problem.scale.num_members)
+    return members
+
+
+def fit_mfvi(problem, path):
+    """The fitted Gaussian."""
+    _, state = fit(problem, path, 1, mfvi.build, 1)
+    mean, log_std = jax.tree.map(lambda leaf: leaf[0], state[:2])
+    return gaussian.Gaussian(mean, jax.tree.map(jnp.exp, log_std))
+
+
+def sample_hmc(problem, path, members, minutes):
+    """Chains that start at members of the ensemble, each at its own."""
+    scale = problem.scale
+    starts = members.read(chains=slice(scale.num_chains), draws=[0])
+    algorithm = hmc.build(
+        problem.log_posterior,
+        step_size=scale.step_size,
+        trajectory_length=TRAJECTORY,
+        num_warmup=scale.num_warmup,
+    )
+    with stop_after(minutes):
+        try:
+            run.sample(
+                jax.random.fold_in(problem.key, 2),
+                algorithm,
+                jax.tree.map(lambda leaf: leaf[:, 0], starts),
+                problem.train,
+                num_draws=scale.num_draws,
+                store=kept_at(path, problem.config),
+            )
+        except run.Stopped as stopped:
+            print(stopped)
+    return store.open(path)
+
+
+@contextmanager
+def stop_after(minutes):
+    """Ask the run inside to save and stop, by the signal that it listens to."""
+
+    def ask(*_):
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, ask)
+    # Every second again, as it listens only while its loop is running.
+    signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3), 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, before)
+
+
+def matchers(problem):
+    x = jnp.asarray(problem.train.x)
+    return {
+        # As the paper does: the inner products of activations, on all examples.
+        "activations": lambda params, reference: symmetry.match_activations(
+            problem.apply,
+            problem.spec,
+            params,
+            reference,
+            x,
+            centred=False,
+            normalised=False,
+            batch_size=10_000,
+        ),
+        "weights": partial(symmetry.match_weights, problem.spec),
+    }
+
+
+def align(problem, path, source, match, reference):
+    """The draws of a run moved next to a reference, in a run of their own."""
+    kept = kept_at(path, problem.config)
+    if isinstance(kept, run.NewRun):
+        kept = store.create(
+            path,
+            config=problem.config,
+            params=reference,
+            info={"permutations": symmetry.identity(problem.spec).permutations},
+            num_chains=source.num_chains,
+            num_draws=source.num_draws,
+            num_iterations=source.num_draws,
+        )
+    permute = jax.jit(
+        jax.vmap(jax.vmap(lambda p, one: symmetry.permute(problem.spec, p, one)))
+    )
+    size = max(1, 2**28 // (source.num_chains * trees.num_bytes(reference)))
+    total = source.committed.num_draws
+    for start in range(kept.committed.num_draws, total, size):
+        stop = min(start + size, total)
+        draws = source.read(draws=slice(start, stop))
+        permutations = match(draws, reference).permutations
+        moved = jax.tree.map(np.asarray, permute(permutations, draws))
+        kept.append(moved, start, {"permutations": permutations}, start)
+        kept.commit(
+            {"num_draws": np.array(stop)},
+            iteration=stop,
+            num_draws=stop,
+            finished=stop == source.num_draws,
+        )
+    return kept
+
+
+if __name__ == "__main__":
+    main()

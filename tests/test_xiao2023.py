@@ -1,0 +1,267 @@
+"""The reproduction of the compact posterior, far below its smallest scale."""
+
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.datasets
+
+from symjax import evaluation, store
+from symjax.approximations import gaussian
+from symjax.plots import compact
+
+
+# Other work may be committed between the calls of a test.
+pytestmark = pytest.mark.filterwarnings("ignore:The run began with git commit")
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """The three modules, which import each other by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        names = ("compact", "evaluation", "transpositions")
+        found = {n: importlib.import_module(f"xiao2023_{n}") for n in names}
+    return SimpleNamespace(**found)
+
+
+@pytest.fixture(scope="module")
+def script(scripts):
+    return scripts.compact
+
+
+@pytest.fixture(scope="module")
+def problem(script):
+    scale = script.Scale(
+        num_train=300,
+        num_test=200,
+        width=8,
+        num_epochs=300,
+        num_chains=2,
+        num_draws=12,
+        num_warmup=5,
+        step_size=0.03,
+        num_samples=20,
+        num_members=3,
+    )
+    return script.build("digits", scale, 0)
+
+
+@pytest.fixture(scope="module")
+def reproduced(script, problem, tmp_path_factory):
+    """The folder and its results, after a call whose time was over at once."""
+    out = tmp_path_factory.mktemp("xiao2023")
+    with pytest.raises(SystemExit, match="call again to go on"):
+        script.reproduce(problem, out, minutes=0.0)
+    assert 0 < store.open(out / "hmc").committed.iteration < 17
+    script.reproduce(problem, out, minutes=60.0)
+    return out, json.loads((out / "results.json").read_text())
+
+
+def outputs(params, x):
+    """The network in NumPy, of any draws."""
+    first, second = params["params"]["Dense_0"], params["params"]["Dense_1"]
+    hidden = np.maximum(x @ first["kernel"] + first["bias"][..., None, :], 0)
+    return hidden @ second["kernel"] + second["bias"][..., None, :]
+
+
+def test_pixels_are_those_of_the_files_between_0_and_1(problem):
+    images = sklearn.datasets.load_digits().data / 16
+    together = np.concatenate([problem.train.x, problem.test.x])
+    known = set(map(bytes, np.uint8(images * 16)))
+    assert set(map(bytes, np.uint8(np.round(together * 16)))) <= known
+    np.testing.assert_allclose(together * 16, np.round(together * 16), atol=1e-4)
+    blank = np.all(problem.train.x == 0, axis=0)
+    assert blank.sum() >= np.sum(images.max(axis=0) == 0) == 3
+
+
+@pytest.mark.parametrize("how", ["activations", "weights"])
+@pytest.mark.parametrize("kind", ["hmc", "ensemble"])
+def test_aligned_draws_are_the_same_functions(problem, reproduced, kind, how):
+    out, _ = reproduced
+    kept, moved = (store.open(out / name) for name in (kind, f"{kind}-by-{how}"))
+    assert moved.committed.finished
+    before, after = kept.read(), moved.read()
+    x = problem.test.x
+    np.testing.assert_allclose(outputs(before, x), outputs(after, x), atol=1e-4)
+    first = store.open(out / "hmc").read(chains=[0], draws=[0])
+
+    def distance(draws):
+        pairs = zip(jax.tree.leaves(draws), jax.tree.leaves(first), strict=True)
+        return sum(np.square(a - b).sum() for a, b in pairs)
+
+    assert distance(after) < distance(before)
+
+
+def test_the_table_is_that_of_the_draws(problem, reproduced):
+    """Against NumPy, from the stored draws."""
+    out, results = reproduced
+    x, labels = problem.test.x, problem.test.y
+    draws = store.open(out / "hmc").read()
+    assert results["hmc"]["num_draws"] == 12
+    probs = scipy.special.softmax(outputs(draws, x), axis=-1)
+    reference = probs.mean(axis=(0, 1))
+    rows = results["rows"]
+    assert rows["HMC draws"]["agreement"] == 1
+    accuracy = np.mean(reference.argmax(axis=1) == labels)
+    np.testing.assert_allclose(rows["HMC draws"]["accuracy"], accuracy, atol=1e-6)
+    assert accuracy > 0.8
+
+    moved = store.open(out / "hmc-by-activations").read()
+    for name, some in (("", draws), (" by activations", moved)):
+        mean = jax.tree.map(lambda leaf: leaf.mean(axis=(0, 1)), some)
+        probs = scipy.special.softmax(outputs(mean, x), axis=-1)
+        row = rows[f"HMC mean{name}"]
+        agreement = np.mean(probs.argmax(axis=1) == reference.argmax(axis=1))
+        distance = abs(probs - reference).sum(axis=1).mean() / 2
+        np.testing.assert_allclose(row["agreement"], agreement, atol=0.006)
+        np.testing.assert_allclose(row["total_variation"], distance, atol=1e-4)
+
+    # The Gaussian's predictions are near those of many of its draws, made here.
+    std = jax.tree.map(lambda leaf: leaf.std(axis=(0, 1), ddof=1), moved)
+    rng = np.random.default_rng(0)
+    sampled = jax.tree.map(
+        lambda m, s: m + s * rng.normal(size=(500, *m.shape)), mean, std
+    )
+    probs = scipy.special.softmax(outputs(sampled, x), axis=-1).mean(axis=0)
+    distance = abs(probs - reference).sum(axis=1).mean() / 2
+    row = rows["HMC q_r by activations"]
+    np.testing.assert_allclose(row["total_variation"], distance, atol=0.05)
+
+
+def test_chains_and_deviations_are_described(problem, reproduced):
+    out, results = reproduced
+    described = results["hmc"]
+    info = store.open(out / "hmc").info()
+    accepted = info["acceptance_rate"][:, 5:].mean()
+    np.testing.assert_allclose(described["acceptance"], accepted, rtol=1e-6)
+    assert described["acceptance"] > 0.5
+    # Of half a unit, whatever the step size.
+    lengths = info["step_size"] * info["num_steps"]
+    assert np.all((lengths >= 0.5 - 1e-5) & (lengths < 0.5 + info["step_size"]))
+    for how, name in (("none", "hmc"), ("weights", "hmc-by-weights")):
+        weights = evaluation.summarise(store.open(out / name).read())
+        shares = described["diagnostics"][how]
+        assert shares["share_rhat_below_1.1"] == evaluation.share_below(
+            weights.rhat, 1.1
+        )
+    blank = problem.train.x.max(axis=0) == 0
+    for kind, name in (("q_d", "hmc"), ("q_r", "hmc-by-activations")):
+        kernel = store.open(out / name).read()["params"]["Dense_0"]["kernel"]
+        std = kernel.std(axis=(0, 1), ddof=1)
+        found = results["deviations"][kind]
+        for part, rows in (("blank", blank), ("other", ~blank)):
+            median = np.median(std[rows])
+            np.testing.assert_allclose(found[f"median_ratio_{part}"], median, rtol=1e-4)
+    assert results["deviations"]["num_blank_pixels"] == blank.sum()
+    for name in ("deviations.png", "pruning.png", "table.md"):
+        assert (out / name).stat().st_size > 500
+
+
+def test_pruning_starts_at_the_network_and_sets_the_widest_to_zero(problem, reproduced):
+    out, results = reproduced
+    whole = results["rows"]["HMC mean by activations"]["accuracy"]
+    curve = results["pruning"]["HMC mean, by HMC"]
+    assert curve[0] == whole
+    moved = store.open(out / "hmc-by-activations").read()
+    mean = jax.tree.map(lambda leaf: leaf.mean(axis=(0, 1)), moved)
+    std = jax.tree.map(lambda leaf: leaf.std(axis=(0, 1)), moved)
+    every = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(std)])
+    half = jax.tree.map(lambda m, s: m * (s < np.median(every)), mean, std)
+    predicted = outputs(half, problem.test.x).argmax(axis=-1)
+    accuracy = np.mean(predicted == problem.test.y)
+    # One weight may be on the other side of the median.
+    np.testing.assert_allclose(curve[5], accuracy, atol=0.011)
+    assert curve[5] < whole
+
+
+def test_weights_of_blank_pixels_alone_become_zero(scripts, problem):
+    ones = jax.tree.map(np.ones_like, problem.init(problem.key))
+    kept = scripts.evaluation.without_blank(problem, gaussian.Gaussian(ones, ones))
+    blank = problem.train.x.max(axis=0) == 0
+    assert 0 < blank.sum() < 64
+    for part in (kept.mean["params"], kept.std["params"]):
+        kernel = part["Dense_0"].pop("kernel")
+        np.testing.assert_array_equal(kernel, np.tile(~blank[:, None], (1, 8)))
+        assert all(np.all(leaf == 1) for leaf in jax.tree.leaves(part))
+
+
+def test_alignment_goes_on_with_new_draws(script, problem, reproduced, tmp_path):
+    out, _ = reproduced
+    source = store.open(out / "hmc")
+    reference = jax.tree.map(lambda leaf: leaf[0], source.warmup())
+    match = script.matchers(problem)["weights"]
+    for count in (5, 12):
+        so_far = SimpleNamespace(
+            num_chains=2,
+            num_draws=12,
+            committed=SimpleNamespace(num_draws=count),
+            read=source.read,
+        )
+        kept = script.align(problem, tmp_path / "run", so_far, match, reference)
+        assert kept.committed[:2] == (count, count)
+        assert kept.committed.finished == (count == 12)
+    whole = store.open(out / "hmc-by-weights")
+    jax.tree.map(np.testing.assert_array_equal, kept.read(), whole.read())
+    assert kept.info()["permutations/0"].shape == (2, 12, 8)
+
+
+def test_transpositions_are_counted_between_draws(scripts):
+    turned, back = [1, 2, 0, 3], [2, 0, 1, 3]
+    chain = np.array([[[0, 1, 2, 3], [1, 0, 2, 3], turned, back]])
+    found = scripts.evaluation.count_transpositions(chain)
+    # From one to the next: a swap, a swap, and a cycle of three.
+    assert found == {"to_reference": 5 / 4, "a_draw": pytest.approx(4 / 3)}
+
+
+def test_permuted_starts_lead_to_permuted_networks(scripts, problem):
+    results = scripts.transpositions.experiment(problem)
+    trials = results["trials"]
+    assert [trial["given"] for trial in trials] == [0, 0, 1, 2, 3, 4, 5, 6, 7]
+    # Batches differ, or the first trial would be of two equal networks.
+    assert trials[0]["distance"] > 0.01
+    assert [trial["found"] for trial in trials] == [trial["given"] for trial in trials]
+    far, near = (
+        [trial[name] for trial in trials[2:]]
+        for name in ("distance", "distance_matched")
+    )
+    assert max(near) < min(far)
+    as_they_are, aligned = results["along"].values()
+    assert as_they_are[0] == 0 < as_they_are[-1]
+    assert aligned[0] == aligned[-1] == 0
+    panels = scripts.transpositions.draw(results).axes
+    assert [list(line.get_ydata()) for line in panels[2].lines] == [
+        as_they_are,
+        aligned,
+    ]
+    assert scripts.transpositions.table(trials).count("\n") == 2 + 9
+
+
+def test_deviations_are_shares_of_each_leaf():
+    rng = np.random.default_rng(0)
+    before = {"kernel": rng.uniform(0.5, 1.5, (40, 50)), "bias": rng.uniform(0, 1, 10)}
+    after = jax.tree.map(lambda leaf: leaf / 2, before)
+    prior = {"kernel": 1.0, "bias": 2.0}
+    figure = compact.deviations(before, after, prior)
+    for ax, (name, values) in zip(figure.axes, before.items(), strict=True):
+        heights = np.array([bar.get_height() for bar in ax.patches[:-1]])
+        np.testing.assert_allclose(heights.sum(), 1)
+        edges = [bar.get_x() for bar in ax.patches[:-1]]
+        first = np.searchsorted(edges, values.min(), side="right") - 1
+        assert heights[first] > 0
+        assert not heights[:first].any()
+        outline = ax.patches[-1].get_xy()
+        reached = outline[outline[:, 1] > 0, 0].max() - after[name].max()
+        assert 0 <= reached < 1.001 * edges[1]
+        assert np.asarray(ax.lines[0].get_xdata())[0] == prior[name]
+
+
+def test_other_settings_do_not_continue_a_run(script, problem, reproduced):
+    other = problem._replace(config=problem.config | {"seed": 1})
+    with pytest.raises(ValueError, match="`seed` must stay 0"):
+        script.reproduce(other, reproduced[0], minutes=1.0)
