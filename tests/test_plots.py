@@ -51,6 +51,11 @@ def every_figure(chains, classes, image):
         "quantities": plots.quantities(trace[:, :, None], ["test example 3"]),
         "acceptance": plots.acceptance(softmax(trace), trace > 2, num_warmup=20),
         "rhat": plots.rhat(1 + RNG.exponential(size=99), 1 + np.full(99, 1e-4)),
+        "rhat with aligned": plots.rhat(
+            1 + RNG.exponential(size=99),
+            np.full(9, 1.001),
+            aligned=1 + 0.3 * RNG.exponential(size=99),
+        ),
         "slowest_weights": plots.slowest_weights(
             np.stack([trace] * 3, -1),
             [
@@ -177,6 +182,21 @@ def test_rhat_states_the_shares_of_the_numbers_there_are():
     assert sum(bar.get_height() for bar in left.patches) == pytest.approx(1)
     assert left.xaxis.get_major_formatter()(0.1) == "1.1"
     assert left.patches[-1].get_height() == pytest.approx(0.25)
+
+
+def test_rhat_puts_aligned_weights_between_weights_and_predictions():
+    aligned = np.array([1.0, 1.02, 1.03, 1.2])
+    fig = plots.rhat(np.full(3, 9.0), np.full(2, 1.001), aligned=aligned)
+    axes = axes_of(fig)
+    assert [ax.get_title("left") for ax in axes] == [
+        "Weights (3)",
+        "Aligned weights (4)",
+        "Predictions (2)",
+    ]
+    assert axes[1].texts[1].get_text() == "75.0% below 1.05"
+    assert len({ax.get_xlim() for ax in axes}) == 1
+    below = [ax.get_position().y1 for ax in axes]
+    assert below == sorted(below, reverse=True)
 
 
 def test_rhat_says_that_it_is_withheld_where_there_is_no_number():

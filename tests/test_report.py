@@ -15,7 +15,7 @@ from scipy import special, stats
 from sklearn import metrics
 
 from symjax import evaluation, report, store
-from symjax.report import examples
+from symjax.report import convergence, examples
 
 
 CHAINS, DRAWS, EXAMPLES, CLASSES = 4, 40, 30, 3
@@ -180,7 +180,8 @@ def test_summary_has_the_promised_names_and_plain_json():
     comparison = compared(methods=[*classified()["methods"], broken])
     summary = json.loads(json.dumps(report.summary(comparison), allow_nan=False))
     assert set(summary) == {
-        *("methods", "between_chain", "rhat", "rhat_judged", "acceptance", "seconds")
+        *("methods", "between_chain", "rhat", "rhat_judged", "convergence"),
+        *("acceptance", "seconds"),
     }
     fields = {"accuracy", "nll", "ece", "agreement", "total_variation"}
     assert list(summary["methods"]) == ["HMC", "ensemble", "SGHMC", "broken"]
@@ -480,7 +481,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in {"meta", "img"}:
+        if tag not in {"meta", "img", "br"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -495,6 +496,150 @@ def images(page):
     prefix = "data:image/svg+xml;base64,"
     assert all(source.startswith(prefix) for source in sources)
     return [base64.b64decode(source.removeprefix(prefix)) for source in sources]
+
+
+def copies(*, apart=0.0):
+    """Draws whose chains have their columns in an order of their own, and aligned."""
+    draws = weights(apart=apart)["params"]["w"] + 4 * np.arange(5)
+    rng = np.random.default_rng(0)
+    return np.stack([draws[i][..., rng.permutation(5)] for i in range(CHAINS)]), draws
+
+
+def with_aligned(before, after, **changes) -> Any:
+    return classified(
+        weight=evaluation.summarise(before),
+        aligned=evaluation.summarise(after),
+        weight_distances=evaluation.chain_distances(before),
+        aligned_distances=evaluation.chain_distances(after),
+        **changes,
+    )
+
+
+def test_summary_and_table_set_aligned_weights_between_weights_and_predictions():
+    before, after = copies()
+    comparison = report.compare(**with_aligned(before, after, **HEALTHY))
+    found = json.loads(json.dumps(report.summary(comparison)))["convergence"]
+    assert list(found) == ["weight", "weight_aligned", "function"]
+    probs = special.softmax(HEALTHY["reference"].outputs, -1)
+    for row, draws in zip(found.values(), (before, after, probs), strict=True):
+        whole = evaluation.summarise(draws)
+        apart = evaluation.chain_distances(draws)
+        for level in (1.01, 1.05, 1.1):
+            share = evaluation.share_below(whole.rhat, level)
+            assert row[f"share_below_{level}"] == share
+        assert row["median_rhat"] == pytest.approx(np.median((whole.rhat or {})[""]))
+        assert row["median_ess"] == pytest.approx(np.median((whole.ess_bulk or {})[""]))
+        assert row["distance_between"] == pytest.approx(apart.between)
+        assert row["distance_within"] == pytest.approx(apart.within)
+        ratio = row["distance_between"] / row["distance_within"]
+        assert row["between_to_within"] == pytest.approx(ratio)
+        assert row["mmd"] == pytest.approx(apart.mmd)
+    assert found["weight_aligned"]["share_below_1.1"] > 0.9
+    assert found["weight"]["share_below_1.1"] < 0.5
+    shown = console_lines(report.convergence_table(comparison))
+    assert shown[0].strip() == "R-hat with the symmetries removed"
+    rows = [line.split() for line in shown if re.match(r" ?(weights|predict)", line)]
+    assert [row[0] for row in rows] == ["weights", "weights,", "predictions"]
+    row = found["weight_aligned"]
+    assert rows[1][2:] == [
+        *(f"{row[f'share_below_{x}']:.1%}".replace("100.0%", "100%") for x in LEVELS),
+        f"{row['median_rhat']:.3f}",
+        f"{row['median_ess']:.0f}",
+        f"{row['between_to_within']:.2f}",
+        f"{row['mmd']:.4f}",
+    ]
+    assert max(map(len, shown)) <= 80
+
+
+LEVELS = (1.01, 1.05, 1.1)
+
+
+def console_lines(table):
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(table)
+    return console.export_text().splitlines()
+
+
+def test_without_aligned_weights_the_table_has_what_there_is():
+    comparison = compared()
+    found = report.summary(comparison)["convergence"]
+    assert found["weight_aligned"] is None
+    assert found["weight"]["mmd"] is None
+    shown = "\n".join(console_lines(report.convergence_table(comparison)))
+    assert "R-hat of weights and predictions" in shown
+    assert "aligned" not in shown
+    assert "symmetries removed" not in said(comparison)
+    one = compared(reference=report.Method("HMC", logits(4, chains=1)), weight=None)
+    shown = "\n".join(console_lines(report.convergence_table(one)))
+    assert "ESS" in shown
+    assert "R-hat" not in shown.replace("R-hat of weights", "")
+    assert "MMD" not in report.render(one, [], {})
+    few = compared(reference=report.Method("HMC", logits(4, draws=1)), weight=None)
+    report.convergence_table(few)
+    torn = comparison.weight._replace(rhat={"": np.array([np.inf, np.inf, 1.0])})
+    shown = console_lines(report.convergence_table(comparison._replace(weight=torn)))
+    assert "∞" in "".join(shown)
+    summary = report.summary(comparison._replace(weight=torn))
+    assert summary["convergence"]["weight"]["median_rhat"] is None
+
+
+def test_verdict_says_how_much_of_the_rhat_of_weights_is_symmetry():
+    before, after = copies()
+    comparison = report.compare(**with_aligned(before, after))
+
+    def with_shares(share, share_aligned):
+        def rhat(share):
+            return {"": np.where(np.arange(100) < 100 * share, 1.0, 3.0)}
+
+        return said(
+            comparison._replace(
+                weight=comparison.weight._replace(rhat=rhat(share)),
+                aligned=comparison.aligned._replace(rhat=rhat(share_aligned)),
+            )
+        )
+
+    text = with_shares(0.2, 0.4)
+    assert "below 1.05 for 40.0% of the weights instead of 20.0%" in text
+    assert "(median 3.000 instead of 3.000)" in text
+    ratios = [
+        distances.between / distances.within
+        for distances in (comparison.aligned_distances, comparison.weight_distances)
+    ]
+    times = "draws of different chains are {:.2f} times as far apart as draws of one "
+    assert (times + "chain instead of {:.2f}.").format(*ratios) in text
+    # Of the 80 of 100 that were above, 20 come below.
+    assert "So about 25% of the weights' disagreement is symmetry, and the rest" in text
+    assert "As alignment lowers R-hat by construction" in text
+    assert "So nearly all of the weights' disagreement" in with_shares(0.2, 0.93)
+    assert "So little of the weights' disagreement" in with_shares(0.2, 0.25)
+    assert "So little of the weights' disagreement" in with_shares(0.2, 0.1)
+    assert "symmetries removed" not in with_shares(0.99, 1.0)
+    bare = comparison._replace(weight_distances=None)
+    assert "times as far apart as draws" not in said(bare)
+    one = comparison.aligned._replace(rhat=None)
+    assert "symmetries removed" not in said(comparison._replace(aligned=one))
+
+
+def test_page_shows_aligned_weights_in_table_and_picture():
+    comparison, pictures = drawn(with_aligned(*copies()))
+    page = Page(report.render(comparison, [], {}))
+    assert page.balanced
+    headings = ["Comparison", "R-hat with the symmetries removed", "Configuration"]
+    places = [page.text.index(heading) for heading in headings]
+    assert places == sorted(places)
+    cells = convergence.rows(comparison)[1][1]
+    assert "".join(["weights, aligned", *cells]) in page.text
+    picture = next(p for p in pictures if p.title == "Do the chains agree?")
+    assert len(picture.figure.axes) == 3
+    assert picture.figure.axes[1].get_title("left") == "Aligned weights (20)"
+    for reading in (picture.reading, page.text):
+        assert "lowers R-hat by construction" in reading
+        assert "fixed beforehand" in reading
+        assert "to judge by" in reading
+    _, pictures = drawn(classified())
+    picture = next(p for p in pictures if p.title == "Do the chains agree?")
+    assert len(picture.figure.axes) == 2
+    assert "lowers" not in picture.reading
 
 
 def test_page_needs_nothing_beside_it_and_runs_nothing():

@@ -138,33 +138,54 @@ def acceptance(
 
 
 def rhat(
-    weight: Float[Numbers, " weight"], function: Float[Numbers, " output"]
+    weight: Float[Numbers, " weight"],
+    function: Float[Numbers, " output"],
+    *,
+    aligned: Float[Numbers, " weight2"] | None = None,
 ) -> Figure:
-    """R-hat of all weights beside that of all outputs, as histograms of R-hat - 1.
+    """R-hat of all weights and of all outputs, as histograms of R-hat - 1.
 
-    Both panels share their axes. NaN, a quantity without an R-hat, is left out of the
-    shares; infinity, chains that stand still apart, is in the last bar. A panel without
-    any number says so.
+    Two panels beside each other, or with aligned weights three below each other, on the
+    same axes. NaN, a quantity without an R-hat, is left out of the shares; infinity,
+    chains that stand still apart, is in the last bar. A panel without any number says
+    so.
 
     Args:
         weight: R-hat of every parameter.
         function: R-hat of every output on the test points.
+        aligned: R-hat of every parameter with the symmetries removed.
     """
-    fig = style.figure(3.1)
-    panels = {"Weights": weight, "Predictions": function}
-    known = {name: _known(np.asarray(values)) for name, values in panels.items()}
+    panels = {"Weights": weight, "Aligned weights": aligned, "Predictions": function}
+    known = {
+        name: _known(np.asarray(values))
+        for name, values in panels.items()
+        if values is not None
+    }
     top = _finite(np.concatenate([*known.values(), [1.1]])).max()
     edges = np.geomspace(1e-3, max(2 * (top - 1), 1.0), 40)
-    axes = fig.subplots(1, 2, sharex=True, sharey=True)
+    shape, height, step, headroom = (1, 2), 3.1, 0.08, 1.4
+    if aligned is not None:
+        shape, height, step, headroom = (3, 1), 5.4, 0.13, 1.7
+    fig = style.figure(height)
+    axes = fig.subplots(*shape, sharex=True, sharey=True)
     for ax, (name, values) in zip(axes, known.items(), strict=True):
-        _rhat_panel(ax, values, edges)
-        style.dress(ax, title=f"{name} ({values.size:,})", xlabel="R-hat (log scale)")
-    axes[0].set_ylim(top=1.4 * axes[0].get_ylim()[1])
-    axes[0].set_ylabel("share", fontsize=style.TEXT)
+        _rhat_panel(ax, values, edges, step=step)
+        is_lowest = ax.get_subplotspec().is_last_row()
+        style.dress(
+            ax,
+            title=f"{name} ({values.size:,})",
+            xlabel="R-hat (log scale)" if is_lowest else "",
+        )
+        if ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("share", fontsize=style.TEXT)
+    axes[0].set_ylim(top=headroom * axes[0].get_ylim()[1])
     return fig
 
 
-def _rhat_panel(ax: Axes, values: np.ndarray, edges: np.ndarray) -> None:
+def _rhat_panel(
+    ax: Axes, values: np.ndarray, edges: np.ndarray, *, step: float
+) -> None:
+    """One histogram; its levels are named `step` of its height below each other."""
     ax.set_xscale("log")
     ax.set_xlim(0.8 * edges[0], 1.4 * edges[-1])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda excess, _: f"{1 + excess:,g}"))
@@ -180,7 +201,8 @@ def _rhat_panel(ax: Axes, values: np.ndarray, edges: np.ndarray) -> None:
         color=style.ACCENT,
         alpha=0.85,
     )
-    for height, level in zip((0.99, 0.91, 0.83), RHAT_LEVELS, strict=True):
+    for i, level in enumerate(RHAT_LEVELS):
+        height = 0.99 - i * step
         ax.axvline(level - 1, ymax=height, color=style.INK, linewidth=0.8)
         ax.annotate(
             f"{style.percent(float(np.mean(values < level)))} below {level:g}",

@@ -1,10 +1,11 @@
 """From predictions to numbers, to a verdict in plain words, to a page.
 
-`compare` computes, `summary`, `verdict` and `table` say what came out, `pictures`
-draws, and `write` puts all of it into one HTML file.
+`compare` computes, `summary`, `verdict`, `table` and `convergence_table` say what came
+out, `pictures` draws, and `write` puts all of it into one HTML file.
 """
 
 from symjax.report.comparison import Comparison, Method, Scores, Trace, compare
+from symjax.report.convergence import convergence_table
 from symjax.report.gallery import Picture, pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write

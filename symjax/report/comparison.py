@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
 from symjax import evaluation
-from symjax.evaluation import Convergence
+from symjax.evaluation import ChainDistances, Convergence
 
 
 Numbers: TypeAlias = Array | np.ndarray
@@ -102,6 +102,11 @@ class Comparison(NamedTuple):
         acceptance: Mean acceptance probability of each chain after warm-up.
         divergences: Divergent proposals of each chain after warm-up.
         log_density_quartiles: Of each chain after warm-up, in nats.
+        aligned: Convergence of the weights with the symmetries removed, or None where
+            it was not examined.
+        function_distances: How far the predictions of the chains are apart.
+        weight_distances: How far their weights are, or None.
+        aligned_distances: How far their aligned weights are, or None.
     """
 
     task: Task
@@ -117,6 +122,10 @@ class Comparison(NamedTuple):
     acceptance: Float[np.ndarray, " chain"] | None = None
     divergences: Num[np.ndarray, " chain"] | None = None
     log_density_quartiles: Float[np.ndarray, "chain 3"] | None = None
+    aligned: Convergence | None = None
+    function_distances: ChainDistances | None = None
+    weight_distances: ChainDistances | None = None
+    aligned_distances: ChainDistances | None = None
 
 
 def compare(
@@ -127,6 +136,9 @@ def compare(
     task: Task,
     trace: Trace | None = None,
     weight: Convergence | None = None,
+    aligned: Convergence | None = None,
+    weight_distances: ChainDistances | None = None,
+    aligned_distances: ChainDistances | None = None,
 ) -> Comparison:
     """Compare methods with a reference posterior, and the reference with itself.
 
@@ -136,7 +148,10 @@ def compare(
         targets: Labels `(example,)`, or real targets `(example, output)`.
         task: Kind of targets.
         trace: What the chains of the reference logged.
-        weight: Convergence of its weights, from `evaluation.summarise_leaves`.
+        weight: Convergence of its weights, from `evaluation.summarise`.
+        aligned: The same of its aligned weights.
+        weight_distances: From `evaluation.chain_distances` of its weights.
+        aligned_distances: The same of its aligned weights.
 
     Returns:
         The numbers of the report.
@@ -171,6 +186,10 @@ def compare(
         num_chains=values.shape[0],
         num_draws=values.shape[1],
         num_examples=values.shape[2],
+        aligned=aligned,
+        function_distances=evaluation.chain_distances(values),
+        weight_distances=weight_distances,
+        aligned_distances=aligned_distances,
     )
     return comparison if trace is None else _with_trace(comparison, trace)
 

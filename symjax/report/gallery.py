@@ -104,22 +104,32 @@ def _rhat(comparison: Comparison) -> Picture | None:
     rhat = comparison.function.rhat
     if rhat is None:
         return None
-    weight = comparison.weight and comparison.weight.rhat
+    weight, aligned = (
+        None if of is None else flat(of.rhat or {})
+        for of in (comparison.weight, comparison.aligned)
+    )
     reading = (
         "R-hat compares the spread between chains with that within: 1 means that "
         "they can't be told apart. Weights may well stay above it, since symmetric "
-        "copies of a network have different weights and the same predictions; the "
-        "right panel is the one to judge by."
+        "copies of a network have different weights and the same predictions. "
     )
+    if comparison.aligned is not None:
+        reading += (
+            "Aligned weights are those of the copy nearest to a reference that was "
+            "fixed beforehand; alignment lowers R-hat by construction. "
+        )
+    reading += "The predictions are the ones to judge by."
     for what, of in (
         ("weights", comparison.weight),
+        ("aligned weights", comparison.aligned),
         ("predictions", comparison.function),
     ):
         if of is not None and of.num_judged < of.num_quantities:
             reading += f" The {what} shown are {sample(of)}."
-    return Picture(
-        "Do the chains agree?", plots.rhat(flat(weight or {}), flat(rhat)), reading
+    figure = plots.rhat(
+        np.empty(0) if weight is None else weight, flat(rhat), aligned=aligned
     )
+    return Picture("Do the chains agree?", figure, reading)
 
 
 def _log_density(trace: Trace | None) -> Picture | None:

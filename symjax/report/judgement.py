@@ -13,6 +13,7 @@ from symjax.plots.style import percent
 from symjax.report import chains
 from symjax.report.chains import Finding, Tone, flat
 from symjax.report.comparison import Comparison, Scores
+from symjax.report.convergence import symmetry
 
 
 _RHAT = 1.05
@@ -30,6 +31,7 @@ def findings(comparison: Comparison) -> list[Finding]:
         _predictions(comparison),
         *chains.trouble(comparison),
         *_weights(comparison),
+        *symmetry(comparison),
         *_nearest(comparison),
         *chains.acceptance(comparison),
         *chains.divergences(comparison),

@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from symjax.report import convergence
 from symjax.report.comparison import Comparison
 from symjax.report.gallery import Picture
 from symjax.report.judgement import findings
@@ -92,6 +93,7 @@ def render(
         head="".join(f"<th>{escape(heading)}</th>" for heading in headings),
         rows=_lines(_row(row) for row in rows(comparison, shown)),
         reading=_prose(_table_reading(comparison)),
+        convergence=_convergence(comparison),
         pictures=_lines(_section(picture) for picture in pictures),
         config=escape(json.dumps(config, indent=2, default=str, ensure_ascii=False)),
     )
@@ -135,6 +137,29 @@ def _row(row: Row) -> str:
         for cell in row.cells
     )
     return f'<tr class="{row.kind}"><th scope="row">{escape(row.name)}</th>{cells}</tr>'
+
+
+def _convergence(comparison: Comparison) -> str:
+    """The section on R-hat; nothing where all of it is withheld."""
+    headings = [measure.heading for measure in convergence.measures(comparison)]
+    if not headings:
+        return ""
+    head = "".join(
+        f"<th>{escape(heading).replace(' ', '<br>', 1)}</th>" for heading in headings
+    )
+    body = _lines(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, cells in convergence.rows(comparison)
+    )
+    return (
+        f"<section><h2>{_prose(convergence.title(comparison))}</h2>"
+        '<div class="scroll"><table>'
+        f"<thead><tr><th>compared by</th>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+        f'<p class="reading">{_prose(convergence.reading(comparison))}</p></section>'
+    )
 
 
 def _section(picture: Picture) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from symjax.evaluation.convergence import share_below
 from symjax.plots.style import percent
-from symjax.report import judgement
+from symjax.report import convergence, judgement
 from symjax.report.comparison import Comparison, Scores
 
 
@@ -117,6 +117,7 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             name: of and {"judged": of.num_judged, "of": of.num_quantities}
             for name, of in (("function", function), ("weight", weight))
         },
+        "convergence": convergence.numbers(comparison),
         "acceptance": _number(_acceptance(comparison)),
         "seconds": _number(_seconds(comparison)),
     }

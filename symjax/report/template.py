@@ -89,6 +89,7 @@ $rows
 </div>
 <p class="reading">$reading</p>
 </section>
+$convergence
 $pictures
 <details>
 <summary>Configuration and versions</summary>
