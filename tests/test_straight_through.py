@@ -9,11 +9,12 @@ import numpy as np
 import optax
 import pytest
 import zoo
-from zoo.network import inputs
+from zoo.network import inputs, plain
 
 from symjax import symmetry
+from symjax.symmetry.matching import matcher
 from symjax.symmetry.matching.sinkhorn import doubly_stochastic, match_sinkhorn, mix
-from symjax.symmetry.matching.straight_through import match_straight_through
+from symjax.symmetry.matching.straight_through import match_straight_through, project
 from symjax.types import Data
 
 
@@ -112,6 +113,21 @@ def test_the_best_of_all_elements_is_found(name):
     element = match(loss, spec, params, reference, DATA, jax.random.key(0))
     np.testing.assert_array_equal(element.permutations[0], order)
     np.testing.assert_array_equal(element.signs[0], signs)
+
+
+def test_latent_weights_are_matched_at_their_smallest_norm():
+    network = plain(
+        lambda p, x: jax.nn.relu(x @ p["in"]) @ p["out"],
+        inputs(4, 3),
+        **{"in": (3, 8), "out": (8, 2)},
+    )
+    spec = symmetry.infer(network.apply, network.params, network.x)
+    element = symmetry.random_element(jax.random.key(0), spec, log_scale_std=3.0)
+    moved = symmetry.act(spec, element, network.params)
+    prepared, _ = matcher.prepare(spec, moved, max_sweeps=10, max_bytes=2**20)
+    found = project(prepared, network.params, symmetry.identity(spec))
+    back = symmetry.inverse(spec, element)
+    np.testing.assert_array_equal(found.permutations[0], back.permutations[0])
 
 
 def test_soft_permutations_are_permutations_where_they_are_hard():

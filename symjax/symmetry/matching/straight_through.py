@@ -75,13 +75,13 @@ def match_straight_through(
         latent, state = _learn(
             loss, optimiser, size, step_key, latent, state, moved, reference, data
         )
-        new = _project(prepared, latent, now)
+        new = project(prepared, latent, now)
         if not matcher.is_same(new, now):
             now, best = new, best.or_better(midpoint, new)
     return best.element
 
 
-def _project(prepared: Matcher, latent: Params, start: Element) -> Element:
+def project(prepared: Matcher, latent: Params, start: Element) -> Element:
     """The match of the latent weights, by coordinate descent from another."""
     stacked = jax.tree.map(lambda array: np.asarray(array)[None], start)
     target = matcher.cut(prepared.spec, latent)
