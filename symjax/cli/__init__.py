@@ -1,4 +1,4 @@
-"""The command line: `symjax demo | sample | fit | evaluate | report | symmetries ...`.
+"""The command line: `symjax demo | sample | fit | align | evaluate | report ...`.
 
 Exit codes: 0, 2 for what was typed, 1 for everything else.
 """
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from symjax.cli.options import (
+    Align,
     Demo,
     Evaluate,
     Export,
@@ -30,6 +31,7 @@ Command: TypeAlias = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Align, tyro.conf.subcommand("align")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
@@ -68,13 +70,15 @@ def main() -> None:
 
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import chains, demo, results, symmetries
+    from symjax.cli import alignment, chains, demo, results, symmetries
 
     match command:
         case Demo():
             demo.demo(command, console)
         case Sample() | Fit():
             chains.execute(command, console)
+        case Align():
+            alignment.align(command, console)
         case Evaluate():
             results.evaluate(command, console)
         case Report():

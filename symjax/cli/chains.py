@@ -170,6 +170,22 @@ def check_data(kept: Run, built: Posterior) -> None:
         )
 
 
+def posterior_of(kept: Run) -> Posterior:
+    """The posterior that a run is of.
+
+    Raises:
+        ValueError: if it has no draws yet, or its data have changed.
+    """
+    if not kept.committed.num_draws:
+        raise ValueError(
+            f"{kept.path} has no draws yet. Continue it with --resume {kept.path}."
+        )
+    with posteriors.named(f"{kept.path}"):
+        built = posteriors.build(rebuild_command(kept).problem)
+    check_data(kept, built)
+    return built
+
+
 def rebuild_command(kept: Run) -> Sample | Fit:
     """The command that made a run.
 
@@ -189,8 +205,13 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     """The recorded options.
 
     Raises:
-        ValueError: if the run is of the other command.
+        ValueError: if the run is of another command.
     """
+    if "aligned" in kept.config:
+        raise ValueError(
+            f"{kept.path} holds aligned draws: continue the run that they are of, and "
+            "align it again."
+        )
     recorded = replace(
         rebuild_command(kept), resume=command.resume, dry_run=command.dry_run
     )

@@ -223,6 +223,28 @@ class Symmetries:
 
 
 @dataclass(frozen=True)
+class Align:
+    """Align the draws of a run: move each to the copy nearest to a reference.
+
+    Permutations and signs of units leave a network's function as it is, so that every
+    draw has many copies. Writes a new run; run it again to continue.
+
+    Example: symjax align demo/hmc
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    reference: Path | None = None
+    """Run whose first chain all draws are brought next to, as it was at the end of its
+    warm-up (or at its first draw). Default: the run itself."""
+    method: Literal["weights", "activations", "straight-through"] = "weights"
+    """What is compared: weights (nearest in distance), activations on training data
+    (most correlated), or the training loss halfway to the reference (slow)."""
+    out: Path | None = None
+    """The run directory to make. Default: RUN-aligned, beside the run."""
+
+
+@dataclass(frozen=True)
 class List:
     """List the runs below a folder, and how far each of them is."""
 

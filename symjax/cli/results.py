@@ -55,7 +55,7 @@ def compare_runs(paths: Sequence[Path]) -> Evaluation:
         raise ValueError("`runs` must name at least one run directory, got none.")
     runs = [store.open(path) for path in paths]
     names = _names([run.path for run in runs])
-    built = [_posterior(run) for run in runs]
+    built = [chains.posterior_of(run) for run in runs]
     for run, other in zip(runs, built, strict=True):
         if other.dataset.fingerprint != built[0].dataset.fingerprint:
             raise ValueError(
@@ -162,17 +162,6 @@ def export(command: Export, console: Console) -> None:
             f"`file` must end in .npz or .nc (ArviZ), got {command.file.name!r}."
         )
     console.print(f"Wrote {command.file}", highlight=False, soft_wrap=True)
-
-
-def _posterior(run: Run) -> Posterior:
-    if not run.committed.num_draws:
-        raise ValueError(
-            f"{run.path} has no draws yet. Continue it with --resume {run.path}."
-        )
-    with posteriors.named(f"{run.path}"):
-        built = posteriors.build(chains.rebuild_command(run).problem)
-    chains.check_data(run, built)
-    return built
 
 
 def _predict(run: Run, built: Posterior, name: str) -> Any:
