@@ -33,7 +33,7 @@ def interpolations(
                 np.asarray(lines[name]),
                 color=style.colours(len(names))[number],
                 # Wider beneath, so that lines which coincide are seen.
-                linewidth=len(names) - number + 0.5,
+                linewidth=1.2 + 0.6 * (len(names) - 1 - number),
                 label=name,
             )
         ax.set_xlim(0, 1)

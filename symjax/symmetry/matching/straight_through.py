@@ -85,7 +85,7 @@ def project(prepared: Matcher, latent: Params, start: Element) -> Element:
     """The match of the latent weights, by coordinate descent from another."""
     stacked = jax.tree.map(lambda array: np.asarray(array)[None], start)
     target = matcher.cut(prepared.spec, latent)
-    found = prepared.descend(target, stacked._replace(scales=prepared.scales))
+    found = prepared.descend(target, stacked)
     return jax.tree.map(lambda array: array[0], matcher.without_scales(found.element))
 
 
