@@ -84,6 +84,8 @@ def test_a_report_compares_the_runs_and_writes_page_and_summary(runs, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Reference posterior: wine" in page
     assert page.count("data:image/") >= 6
+    assert "On the plane through three draws" in page
+    assert "weights, aligned" in page
 
 
 def test_options_reach_the_chains(runs, tmp_path):

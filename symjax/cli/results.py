@@ -10,11 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import evaluation, progress, report, store, trees
-from symjax.cli import chains, posteriors
+from symjax.cli import alignment, chains, posteriors, surfaces
 from symjax.cli.options import Evaluate, Export, List, Report
 from symjax.cli.posteriors import Posterior
 from symjax.report import Comparison, Method, Trace
 from symjax.store import Run
+from symjax.types import Params
+
+
+MAX_ALIGNED_BYTES = 2**31
+"""Draws of a reference that are aligned on the way, if no aligned run is beside it."""
 
 
 class Evaluation(NamedTuple):
@@ -26,6 +31,7 @@ class Evaluation(NamedTuple):
     built: Posterior
     trace: Trace | None
     run: Run
+    aligned: Params | None
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
@@ -68,16 +74,29 @@ def compare_runs(paths: Sequence[Path]) -> Evaluation:
     ]
     reference, dataset = runs[0], built[0].dataset
     trace = _trace(reference)
+    draws = reference.lazy()
+    aligned = alignment.aligned_draws(reference, built[0], MAX_ALIGNED_BYTES)
     comparison = report.compare(
         methods[0],
         methods[1:],
         _targets(dataset),
         task=dataset.task,
         trace=trace,
-        weight=evaluation.summarise(reference.lazy()),
+        weight=evaluation.summarise(draws),
+        aligned=None if aligned is None else evaluation.summarise(aligned),
+        weight_distances=evaluation.chain_distances(draws),
+        aligned_distances=(
+            None if aligned is None else evaluation.chain_distances(aligned)
+        ),
     )
     return Evaluation(
-        comparison, methods[0], tuple(methods[1:]), built[0], trace, reference
+        comparison,
+        methods[0],
+        tuple(methods[1:]),
+        built[0],
+        trace,
+        reference,
+        aligned,
     )
 
 
@@ -85,6 +104,7 @@ def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
     """Print the table and the verdict; write summary.json into `out`."""
     comparison = evaluated.comparison
     console.print(report.table(comparison))
+    console.print(report.convergence_table(comparison))
     for sentence in report.verdict(comparison):
         console.print(f"  • {sentence}", highlight=False)
     with store.explained("make the folder", out, "Choose another `--out`."):
@@ -106,6 +126,8 @@ def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
         trace=evaluated.trace,
         read_leaf=leaves.__getitem__,
     )
+    if evaluated.aligned is not None:
+        pictures += surfaces.pictures(draws, evaluated.aligned, evaluated.built)
     run = evaluated.run
     page = report.write(
         out / "report.html",

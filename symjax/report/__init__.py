@@ -9,4 +9,5 @@ from symjax.report.convergence import convergence_table
 from symjax.report.gallery import Picture, pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write
+from symjax.report.surfaces import across, between
 from symjax.report.tables import summary, table
