@@ -37,15 +37,25 @@ def mmd_by_hand(one, two):
 
 def test_mmd_is_the_unbiased_estimate_over_pairs_of_draws(monkeypatch):
     one, two = RNG.normal(size=(30, 7)), 0.5 + RNG.normal(size=(41, 7))
-    one, two = one + 1e3, two + 1e3
+    one, two = one + 1e6, two + 1e6
     want = mmd_by_hand(one, two)
     assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
     assert discrepancy.mmd(two, one) == pytest.approx(want, rel=1e-9)
     monkeypatch.setattr(discrepancy, "_BLOCK_VALUES", 150)  # two columns a block
     assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
-    repeated = np.repeat(one[:5], 6, axis=0).astype(np.float32)
-    want = mmd_by_hand(repeated.astype(float), two)
-    assert discrepancy.mmd(jnp.asarray(repeated), two) == pytest.approx(want, rel=1e-6)
+    single = RNG.normal(size=(9, 7)).astype(np.float32)
+    want = mmd_by_hand(single.astype(float), single[:4] + 1.0)
+    found = discrepancy.mmd(jnp.asarray(single), single[:4] + 1)
+    assert found == pytest.approx(want, rel=1e-9)
+
+
+def test_mmd_takes_draws_that_repeat_for_the_same():
+    # As rejected proposals make them; rounding would put them 1e-7 apart.
+    for quantities in (10, 50, 333):
+        draws = np.repeat(RNG.normal(size=(3, quantities)), 21, axis=0)
+        want = mmd_by_hand(draws[:30], draws[30:])
+        found = discrepancy.mmd(draws[:30], draws[30:])
+        assert found == pytest.approx(want, rel=1e-11)
 
 
 def test_mmd_is_zero_on_average_for_one_distribution_and_two_far_apart():

@@ -15,6 +15,7 @@ from scipy import special, stats
 from sklearn import metrics
 
 from symjax import evaluation, report, store
+from symjax.plots import style
 from symjax.report import convergence, examples
 
 
@@ -631,7 +632,10 @@ def test_page_shows_aligned_weights_in_table_and_picture():
     assert "".join(["weights, aligned", *cells]) in page.text
     picture = next(p for p in pictures if p.title == "Do the chains agree?")
     assert len(picture.figure.axes) == 3
-    assert picture.figure.axes[1].get_title("left") == "Aligned weights (20)"
+    panel: Any = picture.figure.axes[1]
+    share = evaluation.share_below(comparison.aligned.rhat, 1.05) or 0.0
+    assert panel.get_title("left") == "Aligned weights (20)"
+    assert panel.texts[1].get_text() == f"{style.percent(share)} below 1.05"
     for reading in (picture.reading, page.text):
         assert "lowers R-hat by construction" in reading
         assert "fixed beforehand" in reading
