@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import sklearn.datasets
 
 from symjax import evaluation, store
@@ -98,6 +99,17 @@ def test_aligned_draws_are_the_same_functions(problem, reproduced, kind, how):
     assert distance(after) < distance(before)
 
 
+def test_the_first_member_stays_where_others_are_aligned_with_it(reproduced):
+    out, _ = reproduced
+    before, after = (
+        jax.tree.leaves(store.open(out / name).read())
+        for name in ("ensemble", "ensemble-by-activations-to-a-member")
+    )
+    is_same = [np.array_equal(a[0], b[0]) for a, b in zip(before, after, strict=True)]
+    assert all(is_same)
+    assert not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
 def test_the_table_is_that_of_the_draws(problem, reproduced):
     """Against NumPy, from the stored draws."""
     out, results = reproduced
@@ -161,6 +173,16 @@ def test_chains_and_deviations_are_described(problem, reproduced):
     assert results["deviations"]["num_blank_pixels"] == blank.sum()
     for name in ("deviations.png", "pruning.png", "table.md"):
         assert (out / name).stat().st_size > 500
+
+
+def test_the_fitted_normals_are_those_that_the_run_drew_from(
+    script, problem, reproduced
+):
+    vi = script.fit_mfvi(problem, reproduced[0] / "mfvi")
+    drawn = store.open(reproduced[0] / "mfvi").read()
+    pieces = jax.tree.map(lambda w, m, s: ((w - m) / s).ravel(), drawn, *vi[:2])
+    normal = np.concatenate(jax.tree.leaves(pieces))
+    assert scipy.stats.kstest(normal, "norm").pvalue > 1e-3
 
 
 def test_pruning_starts_at_the_network_and_sets_the_widest_to_zero(problem, reproduced):
