@@ -10,6 +10,7 @@ import zoo
 from zoo.network import fill, inputs, plain
 
 from symjax import symmetry
+from symjax.symmetry.matching import assignment
 
 
 CASES = {case.name: case for case in zoo.CASES}
@@ -95,6 +96,26 @@ def test_draws_are_aligned_alike_alone_and_together(network, spec):
                 together.params,
             )
         )
+
+
+def test_draws_share_calls_of_the_solver_until_they_are_done(
+    network, spec, monkeypatch
+):
+    draws = jax.vmap(lambda key: fill_like(network.params, key))(
+        jax.random.split(jax.random.key(3), 7)
+    )
+    solve, counts = assignment.solve, []
+
+    def counting(gains):
+        counts.append(len(gains))
+        return solve(gains)
+
+    monkeypatch.setattr(assignment, "solve", counting)
+    symmetry.rebasin(spec, draws, network.params)
+    assert counts[:2] == [7, 7]
+    # From each start it ends with those draws alone that took longest.
+    assert min(counts) < 7
+    assert sum(counts) < 0.9 * 7 * len(counts)
 
 
 def fill_like(params, key):

@@ -1,5 +1,6 @@
 """Matching by weights, against brute force, SciPy and permutations that are known."""
 
+import functools
 import itertools
 import math
 
@@ -89,7 +90,8 @@ def test_matches_are_as_near_as_any_element_comes(make):
 def copies_of(spec, params, num, noise, *, scale=False, seed=0):
     """Noisy copies that random elements moved, and the elements."""
     keys = jax.random.split(jax.random.key(seed), num)
-    element = jax.vmap(lambda key: symmetry.random_element(key, spec))(keys)
+    draw = functools.partial(symmetry.random_element, spec=spec, log_scale_std=2.0)
+    element = jax.vmap(draw)(keys)
     if not scale:
         ones = tuple(map(jnp.ones_like, element.scales))
         element = element._replace(scales=ones)
@@ -124,10 +126,8 @@ def num_recovered(spec, params, element, found):
     ("name", "noise"),
     [
         ("mlp tanh", 0.3),
-        ("cnn lstm", 0.1),
         ("packed lstm", 0.3),
         ("transformer stacked", 0.1),
-        ("group norm, flattened", 0.1),
         ("grouped query", 0.1),
     ],
 )
@@ -198,7 +198,7 @@ def test_assignments_are_as_good_as_those_of_scipy(size):
 def test_units_that_gain_nothing_by_moving_stay():
     problems = np.zeros((2, 6, 6), np.float32)
     problems[1] = np.float32(1e5) * (
-        1 + 1e-8 * np.random.default_rng(0).normal(size=(6, 6))
+        1 + 1e-7 * np.random.default_rng(0).normal(size=(6, 6))
     )
     assert np.array_equal(assignment.solve(problems), [np.arange(6)] * 2)
 
@@ -218,6 +218,18 @@ def test_the_best_signs_are_those_of_brute_force():
     every = [total(tried) for tried in itertools.product((1, -1), repeat=4)]
     np.testing.assert_allclose(best, np.max(every, axis=0), rtol=1e-5)
     np.testing.assert_allclose(total(signs), np.max(every, axis=0), rtol=1e-5)
+
+
+def test_gains_are_computed_in_full_precision():
+    spec = spec_of(tanh_layer())
+    (step,) = schedule.plan(spec).again
+    (compared,) = gains.prepare(spec, step).recipe.compared
+    network = [jnp.ones(box.shape) for box in boxes.cut(spec)]
+    program = str(
+        jax.make_jaxpr(functools.partial(gains.gains, compared))(network, network)
+    )
+    full = program.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+    assert full == program.count("dot_general") == 2
 
 
 @pytest.mark.parametrize("name", ["rotary halves", "separable", "concatenated"])

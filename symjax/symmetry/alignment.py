@@ -108,10 +108,8 @@ def rebasin(
     prepared, leading = matcher.prepare(spec, params, max_sweeps, max_bytes)
     found = prepared.match(matcher.cut(spec, reference), keys)
     element = matcher.without_scales(found.element)
-    moved = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
-    before, after = (
-        stacks.distances(stack, reference, prepared.at_once)
-        for stack in (prepared.stack, moved)
+    moved, (before, after) = stacks.act_all(
+        spec, element, prepared.stack, prepared.at_once, reference
     )
     aligned = Aligned(moved, element, before, after, found.num_sweeps, found.converged)
     return stacks.restore(aligned, leading)
@@ -164,7 +162,7 @@ def align_to_mean(
         old, element = element, prepared.descend(mean, element).element
         converged = matcher.is_same(old, element)
     element = matcher.without_scales(element)
-    moved = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
+    moved, _ = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
     moved, element = stacks.restore((moved, element), leading)
     return AlignedToMean(moved, element, np.array(spread), converged)
 

@@ -103,7 +103,7 @@ def synchronise(
     ]
     best = max(ends, key=lambda end: end.similarity)
     element = matcher.without_scales(best.element)
-    moved = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
+    moved, _ = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
     moved, element = stacks.restore((moved, element), leading)
     return Synchronised(moved, element, best.similarity, best.converged)
 

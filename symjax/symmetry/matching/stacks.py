@@ -45,11 +45,15 @@ def parts(networks: Int[np.ndarray, " network"], at_once: int) -> Iterator[Part]
 def pick(stack: Any, part: Part) -> Any:
     """The networks of a part, of parameters or elements; arrays of NumPy stay such."""
     leaves, structure = jax.tree.flatten(stack)
-    if all(isinstance(leaf, np.ndarray) for leaf in leaves):
-        picked = [leaf[part.networks] for leaf in leaves]
-    else:
-        # In one program: to compile each gather on its own takes far longer.
-        picked = _take(leaves, part.networks)
+    on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
+    # In one program: to compile each gather on its own takes far longer.
+    taken = iter(_take(on_device, part.networks) if on_device else [])
+    rows = part.networks
+    if part.is_real.all() and np.all(np.diff(rows) == 1):
+        rows = slice(rows[0], rows[-1] + 1)  # a view, not a copy
+    picked = [
+        leaf[rows] if isinstance(leaf, np.ndarray) else next(taken) for leaf in leaves
+    ]
     return jax.tree.unflatten(structure, picked)
 
 
@@ -165,38 +169,42 @@ def _is_finite_on_device(leaves: Sequence[Array]) -> list[Bool[Array, " network"
     return [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]
 
 
-def act_all(spec: Spec, element: Element, stack: Params, at_once: int) -> Params:
-    """All networks after their elements; on the host if they are arrays of NumPy."""
+def act_all(
+    spec: Spec,
+    element: Element,
+    stack: Params,
+    at_once: int,
+    reference: Params | None = None,
+) -> tuple[Params, tuple[Float[Array, " network"], ...]]:
+    """Move all networks by their elements, and measure how far they are.
+
+    Returns:
+        The networks, on the host if they were arrays of NumPy; and if there is a
+        reference, their Euclidean distances to it, before and after.
+    """
     on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(stack))
+    element = jax.tree.map(np.asarray, element)
     found = []
     for part in every_part(stack, at_once):
-        moved = _act(spec, *pick((element, stack), part))
-        found.append((part, jax.device_get(moved) if on_host else moved))
+        moved, distances = _act(spec, *pick((element, stack), part), reference)
+        found.append((part, (jax.device_get(moved) if on_host else moved, distances)))
     return join(found)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _act(spec: Spec, element: Element, stack: Params) -> Params:
-    return jax.vmap(functools.partial(act, spec))(element, stack)
+def _act(
+    spec: Spec, element: Element, stack: Params, reference: Params | None
+) -> tuple[Params, tuple[Float[Array, " network"], ...]]:
+    def one(element: Element, params: Params) -> tuple:
+        moved = act(spec, element, params)
+        if reference is None:
+            return moved, ()
+        return moved, tuple(_distance(each, reference) for each in (params, moved))
+
+    return jax.vmap(one)(element, stack)
 
 
-def distances(
-    stack: Params, reference: Params, at_once: int
-) -> Float[Array, " network"]:
-    """Euclidean distances to one network, over all weights."""
-    return join(
-        [
-            (part, _distances(pick(stack, part), reference))
-            for part in every_part(stack, at_once)
-        ]
-    )
-
-
-@jax.jit
-def _distances(stack: Params, reference: Params) -> Float[Array, " network"]:
-    def one(params: Params) -> Float[Array, ""]:
-        pairs = zip(jax.tree.leaves(params), jax.tree.leaves(reference), strict=True)
-        squares = [jnp.sum(jnp.square(a - jnp.asarray(b))) for a, b in pairs]
-        return jnp.sqrt(jnp.sum(jnp.stack(squares)))
-
-    return jax.vmap(one)(stack)
+def _distance(one: Params, two: Params) -> Float[Array, ""]:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    squares = [jnp.sum(jnp.square(jnp.asarray(a) - jnp.asarray(b))) for a, b in pairs]
+    return jnp.sqrt(jnp.sum(jnp.stack(squares)))
