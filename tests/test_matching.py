@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zoo
-from scipy.optimize import linear_sum_assignment
 from zoo.network import fill, inputs, plain
 
 from symjax import symmetry, trees
-from symjax.symmetry.matching import assignment, boxes, gains, schedule
+from symjax.symmetry.matching import boxes, gains, schedule
 
 
 CASES = {case.name: case for case in zoo.CASES}
@@ -180,27 +179,6 @@ def test_units_that_are_alike_stay():
     found = symmetry.match_weights(spec, params, params)
     stay = symmetry.identity(spec)
     assert jax.tree.all(jax.tree.map(np.array_equal, found, stay))
-
-
-@pytest.mark.parametrize("size", [1, 5, 40])
-def test_assignments_are_as_good_as_those_of_scipy(size):
-    generator = np.random.default_rng(size)
-    problems = generator.normal(size=(30, size, size)).astype(np.float32)
-    # In some the best unit of each place is another one, so that there is no contest.
-    for k in range(10):
-        problems[k, np.arange(size), generator.permutation(size)] += 10
-    best = assignment.solve(problems)
-    for gain, one in zip(problems, best, strict=True):
-        rows, columns = linear_sum_assignment(gain, maximize=True)
-        assert np.array_equal(one, columns), rows
-
-
-def test_units_that_gain_nothing_by_moving_stay():
-    problems = np.zeros((2, 6, 6), np.float32)
-    problems[1] = np.float32(1e5) * (
-        1 + 1e-7 * np.random.default_rng(0).normal(size=(6, 6))
-    )
-    assert np.array_equal(assignment.solve(problems), [np.arange(6)] * 2)
 
 
 def test_the_best_signs_are_those_of_brute_force():

@@ -1,0 +1,28 @@
+"""Linear assignment, against SciPy, and what it does where nothing is gained."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+from symjax.symmetry.matching import assignment
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_assignments_are_as_good_as_those_of_scipy(size):
+    generator = np.random.default_rng(size)
+    problems = generator.normal(size=(30, size, size)).astype(np.float32)
+    # In some the best unit of each place is another one, so that there is no contest.
+    for k in range(10):
+        problems[k, np.arange(size), generator.permutation(size)] += 10
+    best = assignment.solve(problems)
+    for gain, one in zip(problems, best, strict=True):
+        rows, columns = linear_sum_assignment(gain, maximize=True)
+        assert np.array_equal(one, columns), rows
+
+
+def test_units_that_gain_nothing_by_moving_stay():
+    problems = np.zeros((2, 6, 6), np.float32)
+    problems[1] = np.float32(1e5) * (
+        1 + 1e-7 * np.random.default_rng(0).normal(size=(6, 6))
+    )
+    assert np.array_equal(assignment.solve(problems), [np.arange(6)] * 2)
