@@ -34,8 +34,8 @@ from symjax.types import Data, Key, Params
 _STAY = 0.4
 """What a unit starts with in its place, at the first temperature.
 
-Of 10 networks with 4 units, trained by themselves, the best permutation was found (by
-the learning rate) in 4 from all alike, 2 to 4 from 0.4, 1 or 2 from 0.6, 0 to 2 from 0.9.
+Of 10 networks with 4 units, trained by themselves, the best permutation was found, by
+the learning rate, in 4 from all alike, in 2 to 4 from 0.4, in 0 to 2 from 0.9.
 """
 
 _NUM_ROUNDS = 20
