@@ -641,3 +641,15 @@ def test_integers_are_permuted_but_not_scaled():
         symmetry.rescale(SPEC, element().scales, params)
     moved = symmetry.permute(SPEC, element().permutations, params)
     assert moved["in"].dtype == jnp.int32
+
+
+def test_random_scales_of_large_exponents_stay_in_range():
+    def apply(p, x):
+        return jnp.abs(x @ p["in"]) ** (1 / 128) @ p["out"]
+
+    params = {"in": jnp.ones((3, 5)), "out": jnp.ones((5, 2))}
+    spec = symmetry.infer(apply, params, jnp.ones((4, 3)))
+    element = symmetry.random_element(jax.random.key(0), spec)
+    moved = symmetry.act(spec, element, params)
+    assert np.ptp(np.log(np.abs(moved["in"]))) < 5
+    assert np.ptp(np.log(np.abs(moved["in"]))) > 0.1

@@ -21,7 +21,7 @@ from symjax.symmetry.inference.rules import elementwise
 
 
 UNITS = 3
-POWERS = (-2, -1, -1 / 2, 0, 1 / 3, 1 / 2, 1, 2, 3)
+POWERS = (-2, -1, -1 / 2, 0, 77 / 256, 1 / 3, 1 / 2, 1, 2, 3)
 SIGNS = np.array([1.0, -1.0, -1.0])
 SCALES = {"each": np.array([0.6, 1.0, 1.7]), "all": np.full(UNITS, 1.7)}
 
@@ -123,6 +123,24 @@ ONE = {
     "pad between by one": lambda h: lax.pad(h, 1.0, ((0, 0, 1), (0, 0, 0))),
     "pad less": lambda h: lax.pad(h, 0.0, ((-1, 1, 0), (0, 0, 0))),
     "pad less units": lambda h: lax.pad(h, 0.0, ((0, 0, 0), (-1, 1, 0))),
+    "window of one, shifted": lambda h: (
+        h + lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 1), ((0, 0), (1, -1)))
+    ),
+    "window of one, strided": lambda h: (
+        h + lax.reduce_window(h, -9.0, lax.max, (1, 1), (1, 2), ((0, 0), (0, 2)))
+    ),
+    "rounded power": lambda h: lax.pow(
+        jnp.abs(h), jnp.full_like(h, 0.3, jnp.bfloat16).astype(float)
+    ),
+    "while": lambda h: lax.while_loop(
+        lambda state: state[0] < 2, lambda s: (s[0] + 1, jnp.exp(s[1])), (0, h)
+    )[1],
+    "gather fill": lambda h: jnp.take(
+        h, np.array([1, 2, 3, 4, 5, 30]), axis=0, mode="fill", fill_value=3.0
+    ),
+    "by zeros of a margin": lambda h: jnp.tanh(
+        1 / jnp.concatenate([h, jnp.zeros_like(h[:1])])
+    ),
     "iota": lambda h: h * lax.iota(float, UNITS),
     # JAX keeps the case of False first.
     "second branch": lambda h: lax.cond(jnp.sum(h * h) > 0, jnp.tanh, jnp.negative, h),
@@ -177,6 +195,7 @@ CONSERVATIVE = {
     # Scaling both changes the result alike, but for rounding where it jumps.
     "rem": (0, 0),
     "nextafter": (0, 0),
+    "div": (2 * UNITS, UNITS),  # divisors may hold zeros, whose signs stay
     # What is known of constants does not pass through functions.
     "by zero": (0, UNITS),
     "by minus zero": (0, UNITS),

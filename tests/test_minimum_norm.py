@@ -229,6 +229,23 @@ def test_example():
     assert doctest.testmod(scales).failed == 0
 
 
+def test_complex_weights_count_by_their_magnitude():
+    params = {
+        "in": jnp.array([[3.0 + 4.0j, 1.0j]]),
+        "out": jnp.array([[2.0], [-1.0]]),
+        "key": jax.random.key(0),
+    }
+    spec = symmetry.infer(
+        lambda p, x: jnp.abs(x @ p["in"]) @ p["out"], params, jnp.ones((2, 1))
+    )
+    found = symmetry.minimum_norm(spec, params)
+    np.testing.assert_allclose(found.mass_before, 25 + 1 + 4 + 1, rtol=1e-6)
+    # Two products of norms, each shared out evenly.
+    np.testing.assert_allclose(found.mass_after, 2 * (5 * 2) + 2 * (1 * 1), rtol=1e-5)
+    with pytest.raises(TypeError, match="complex64 at `in`"):
+        symmetry.canonicalise(spec, params)
+
+
 def test_include_must_leave_something():
     with pytest.raises(ValueError, match="`include` must accept at least one path"):
         symmetry.minimum_norm(

@@ -34,7 +34,8 @@ def random_element(
     Args:
         key: PRNG key; `jax.vmap` over keys for one element a draw.
         spec: The network's symmetries.
-        log_scale_std: Standard deviation of the log of each scale, in nats.
+        log_scale_std: Standard deviation, in nats, of the log of what the largest
+            power of each scale multiplies weights by.
 
     Returns:
         The element.
@@ -53,6 +54,11 @@ def random_element(
     # same 32 bits, and then keep their order, once in `2^33 / n^2` permutations.
     bits = jax.random.bits(for_permutations, (_num_units(spec.permutations),))
     logs = log_scale_std * jax.random.normal(for_scales, (_num_units(spec.scalings),))
+    largest = [
+        max(1.0, *(abs(float(axis.exponent)) for axis in group.axes))
+        for group in spec.scalings
+    ]
+    logs /= np.repeat(largest, [math.prod(group.shape) for group in spec.scalings])
     signs = jax.random.rademacher(for_signs, (_num_units(spec.signs),), jnp.int8)
     return Element(
         tuple(jnp.argsort(part, axis=-1) for part in _dealt(bits, spec.permutations)),

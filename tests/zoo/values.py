@@ -36,7 +36,7 @@ CONTROLS = [
     hidden("square", lambda h, p: h**2, SCALED, "7", "7", "7"),
     hidden("cube", lambda h, p: h**3, SCALED, "7", "7", "7"),
     hidden("root", lambda h, p: jnp.sqrt(jnp.abs(h)), SCALED, "7", "7", "7"),
-    hidden("reciprocal", lambda h, p: 1 / h, SCALED, "7", "7", "7"),
+    hidden("reciprocal", lambda h, p: 1 / h, SCALED, "7", "7", ""),
     hidden("sign", lambda h, p: jnp.sign(h), SCALED, "7", "7", "7"),
     hidden("relu", lambda h, p: nn.relu(h), FLIPPED, "7", "7", ""),
     hidden("leaky", lambda h, p: nn.leaky_relu(h), FLIPPED, "7", "7", ""),

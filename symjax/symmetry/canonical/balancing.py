@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Inexact, Int
 from scipy import optimize
 
 from symjax import trees
@@ -148,9 +148,9 @@ def axes_by_path(
     return dict(axes)
 
 
-def _log_square(leaf: Float[Array, "..."]) -> Float[Array, "..."]:
-    leaf = jnp.atleast_1d(leaf).astype(jnp.result_type(leaf, jnp.float32))
-    return 2 * jnp.log(jnp.abs(leaf))
+def _log_square(leaf: Inexact[Array, "..."]) -> Float[Array, "..."]:
+    size = jnp.abs(jnp.atleast_1d(leaf))
+    return 2 * jnp.log(size.astype(jnp.result_type(size, jnp.float32)))
 
 
 def _unit_masses(

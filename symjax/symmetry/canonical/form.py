@@ -65,6 +65,9 @@ def canonicalise(spec: Spec, params: Params, *, max_sweeps: int = 1000) -> Canon
     Returns:
         The representative. Rescaled draws are summaries, not draws from the posterior.
 
+    Raises:
+        TypeError: If parameters are complex.
+
     Example:
         >>> from symjax import symmetry
         >>> params = {"in": jnp.array([[2.0, -1.0]]), "out": jnp.array([[3.0], [1.0]])}
@@ -77,6 +80,13 @@ def canonicalise(spec: Spec, params: Params, *, max_sweeps: int = 1000) -> Canon
     """
     spec.check(params)
     checks.at_least(1, max_sweeps=max_sweeps)
+    for path, leaf in zip(trees.paths(params), jax.tree.leaves(params), strict=True):
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.complexfloating):
+            raise TypeError(
+                f"`params` must be real to have a canonical form, got "
+                f"{jnp.result_type(leaf)} at `{path}`. `minimum_norm` takes complex "
+                "numbers."
+            )
     return _canonicalise(spec, params, max_sweeps)
 
 

@@ -128,5 +128,9 @@ def _minimum_norm(
 
 def _mass(params: Params, include: Callable[[str], bool]) -> Float[Array, ""]:
     leaves = zip(trees.paths(params), jax.tree.leaves(params), strict=True)
-    masses = [jnp.sum(jnp.square(leaf)) for path, leaf in leaves if include(path)]
+    masses = [
+        jnp.sum(jnp.square(jnp.abs(leaf)))
+        for path, leaf in leaves
+        if include(path) and jnp.issubdtype(leaf.dtype, jnp.number)
+    ]
     return jnp.sum(jnp.stack(masses))

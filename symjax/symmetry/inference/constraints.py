@@ -86,11 +86,18 @@ class Labels:
                 )
 
     def _fix_divisors(self, relation: Relation) -> None:
-        """What is divided by zero has the sign of the zero."""
-        if isinstance(relation.scale, tuple):
-            for value, factor in zip(relation.operands, relation.scale, strict=False):
-                if value.is_zero and factor < 0:
-                    self.zero(self.flat(value))
+        """Divisors keep their signs, since the entries that are 0 keep theirs.
+
+        Where a unit is flipped but its zeros (of a margin, a mask, a first state) are
+        not, what is divided by them would keep its sign, against all others.
+        """
+        scales, signs = relation.scale, relation.sign
+        if not (isinstance(scales, tuple) and isinstance(signs, tuple)):
+            return
+        for value, scale, sign in zip(relation.operands, scales, signs, strict=False):
+            keeps_sign = self.exponents.modulus and sign % 2
+            if scale < 0 and (keeps_sign or value.is_zero):
+                self.zero(self.flat(value))
 
     def _sum(
         self, target: int, sources: Sequence[dict[int, list[int]]], law: tuple

@@ -154,6 +154,9 @@ def _convert(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
     result = entrywise(walk, operands, scale, sign)
     if scale == (1,) or operand.is_zero:
         result.constant = operand.constant
+        if operand.constant is not None:
+            with np.errstate(over="ignore"):
+                result.constant = float(np.asarray(operand.constant).astype(dtype))
     return [result]
 
 

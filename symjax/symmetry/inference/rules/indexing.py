@@ -1,6 +1,7 @@
 """Rules of operations in which some axes are indexed, ordered or slid over."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax.extend import core
@@ -90,9 +91,7 @@ def _window(scale: Law, sign: Law) -> Rule:
         (operand,) = operands
         own, slid = list(operand.own), []
         for axis, node in enumerate(operand.own):
-            if eqn.params["window_dimensions"][axis] > 1 or (
-                shape_of(eqn.outvars[0])[axis] != node.size
-            ):
+            if not _leaves_alone(eqn.params, axis):
                 slid.append(axis)
                 own[axis] = Node(int(shape_of(eqn.outvars[0])[axis]))
                 for side in (node, own[axis]):
@@ -103,6 +102,13 @@ def _window(scale: Law, sign: Law) -> Rule:
         ]
 
     return rule
+
+
+def _leaves_alone(params: dict[str, Any], axis: int) -> bool:
+    """Whether a window does nothing along an axis: no sum, step, margin or gap."""
+    steps = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    found = [params[name][axis] for name in steps if params.get(name)]
+    return set(found) == {1} and tuple(params["padding"][axis]) == (0, 0)
 
 
 def _partial(
