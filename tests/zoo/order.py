@@ -107,6 +107,11 @@ def _dynamic_slice(h, p):
     return jax.lax.dynamic_slice(jnp.tanh(h), (0, jnp.argmax(h[0]) % 3), (4, 5))
 
 
+def _update_slice(h, p):
+    start = jnp.argmax(jnp.sum(h, axis=1)) % 3
+    return jax.lax.dynamic_update_slice(jnp.tanh(h), jnp.tanh(p["rows"]), (start, 0))
+
+
 def _shifted_pad(h, p):
     return jnp.tanh(h) + jnp.pad(h, ((0, 0), (1, 0)))[:, :7]
 
@@ -176,6 +181,15 @@ CONTROLS = [
     ),
     hidden("overlapping slices", _overlap, permuted(**{"in": 1}), out=(6, 2)),
     hidden("dynamic slice", _dynamic_slice, permuted(**{"in": 1}), out=(5, 2)),
+    hidden(
+        "rows written in place",
+        _update_slice,
+        permuted([1, 2, 0, 3], rows=0),
+        "7",
+        "",
+        None,
+        rows=(4, 7),
+    ),
     hidden("tril", _triangular, PERMUTED, "", "7", "7 7", w=(7, 7)),
     hidden("mutable array", _mutable, PERMUTED),
     hidden("zeros of both signs", _signed_zeros, PERMUTED),
