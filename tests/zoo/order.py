@@ -148,6 +148,14 @@ def _stream(p, x):
     return (x + jnp.tanh(x @ p["up"]) @ p["down"]) @ p["out"]
 
 
+def _looked_up(p, x):
+    """Examples of each unit in the order of another unit's."""
+    units, others = (jnp.einsum("ni,lic->lnc", x, p[name]) for name in ("in", "by"))
+    order = jnp.argsort(others, axis=1)
+    looked_up = jnp.take_along_axis(jnp.tanh(units), order, axis=1)
+    return jnp.einsum("lnc,lco->no", looked_up, p["out"])
+
+
 def _both_out(p, x):
     units = jnp.tanh(x @ p["in"])
     return units @ p["out"], units
@@ -249,6 +257,15 @@ CONTROLS = [
         "7",
         "",
         "7",
+    ),
+    whole(
+        "looked up",
+        _looked_up,
+        {"in": (3, 3, 4), "by": (3, 3, 4), "out": (3, 4, 2)},
+        permuted([1, 2, 0], **{"in": 0, "out": 0}),
+        "3x4 3",
+        None,
+        None,
     ),
     whole("outputs", _both_out, SHAPES, PERMUTED),
 ]
