@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from symjax import symmetry, trees
 from symjax.cli.posteriors import Posterior
 from symjax.store import Run
 from symjax.symmetry import Element, Spec
-from symjax.types import Data, Params
+from symjax.types import Params
 
 
 MAX_DRAWS = 32
@@ -77,7 +76,7 @@ def build(source: Run, built: Posterior, reference: Run, method: str) -> Aligner
     Raises:
         NoPermutationsError: If the network has no permutations.
     """
-    like = jax.eval_shape(built.init, jax.random.key(0))
+    like = built.shapes
     train = built.dataset.train
     spec = symmetry.infer(built.apply, like, train.x[:2])
     if not spec.permutations:
@@ -105,15 +104,10 @@ def _match_by_loss(
     built: Posterior, spec: Spec, reference: Params, draws: Params
 ) -> Element:
     """Match draws one by one, by the training loss halfway to the reference."""
-
-    def loss(params: Params, data: Data) -> Any:
-        outputs = built.apply(params, data.x)
-        return -built.log_posterior.likelihood(outputs, data.y)
-
     leading = _leading(draws)
     found = [
         symmetry.match_straight_through(
-            loss,
+            built.loss,
             spec,
             jax.tree.map(lambda leaf, place=place: jnp.asarray(leaf[place]), draws),
             reference,
@@ -148,7 +142,7 @@ def aligned_block(
     Raises:
         ValueError: naming a draw that is not finite.
     """
-    like = jax.eval_shape(built.init, jax.random.key(0))
+    like = built.shapes
     draws = source.read(draws=slice(start, stop), like=like)
     for path, leaf in zip(source.leaves, jax.tree.leaves(draws), strict=True):
         finite = np.isfinite(leaf).reshape(*leaf.shape[:2], -1).all(axis=2)

@@ -150,7 +150,7 @@ def _create(path: Path, source: Run, made_of: dict[str, str], built: Posterior) 
     return store.create(
         path,
         config=source.config | {"run": source.config["run"] | plan, "aligned": made_of},
-        params=jax.eval_shape(built.init, jax.random.key(0)),
+        params=built.shapes,
         info=dict(sorted(fields.items())),
         num_chains=source.num_chains,
         num_draws=num_draws,

@@ -16,7 +16,7 @@ from symjax.cli.options import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
 from symjax.report import Method
-from symjax.types import Key, Params
+from symjax.types import Data, Key, Params
 
 
 NOISE_START = 0.5
@@ -41,6 +41,16 @@ class Posterior(NamedTuple):
     log_posterior: LogPosterior
     prior_std: Callable[[], float]
     read_outputs: Callable[[Any], tuple[Any, Any]] | None
+
+    @property
+    def shapes(self) -> Params:
+        """One network's parameters, as `jax.ShapeDtypeStruct`s."""
+        return jax.eval_shape(self.init, jax.random.key(0))
+
+    def loss(self, params: Params, data: Data) -> Any:
+        """The negative log likelihood of each example, in nats."""
+        outputs = self.apply(params, data.x)
+        return -self.log_posterior.likelihood(outputs, data.y)
 
 
 def build(problem: Problem, num_chains: int = 1) -> Posterior:

@@ -187,7 +187,7 @@ def export(command: Export, console: Console) -> None:
 
 
 def _predict(run: Run, built: Posterior, name: str) -> Any:
-    like = jax.eval_shape(built.init, jax.random.key(0))
+    like = built.shapes
     total = run.num_chains * run.committed.num_draws
     with progress.bar(f"Predicting with {name}", total) as update:
         return evaluation.predict(

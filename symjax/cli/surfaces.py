@@ -1,14 +1,12 @@
 """The loss on lines and planes between draws of a run, for its report."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from symjax import progress, report, symmetry
 from symjax.cli.posteriors import Posterior
 from symjax.symmetry import barriers
-from symjax.types import Data, Params
+from symjax.types import Params
 
 
 MAX_EXAMPLES = 2048
@@ -42,7 +40,6 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
         f"{when} alignment": [_network(side, built, *place) for place in places]
         for when, side in (("before", draws), ("after", aligned))
     }
-    measure = _measure(built)
     train, test = (
         jax.tree.map(lambda leaf: leaf[:MAX_EXAMPLES], part)
         for part in (built.dataset.train, built.dataset.test)
@@ -51,13 +48,13 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
         lines, planes = {}, {}
         for number, (name, (one, two, three)) in enumerate(sides.items()):
             lines[name] = [
-                barriers.curve(measure, one, two, data, num=NUM_POSITIONS)
+                barriers.curve(built.loss, one, two, data, num=NUM_POSITIONS)
                 for data in (train, test)
             ]
             update(2 * number + 1, "")
             if num_draws > 1 or num_chains > 2:
                 nets = (one, two, three)
-                planes[name] = symmetry.plane(measure, nets, train, num=NUM_ACROSS)
+                planes[name] = symmetry.plane(built.loss, nets, train, num=NUM_ACROSS)
             update(2 * number + 2, "")
     panels = {
         f"{part} loss (nats an example)": {
@@ -73,16 +70,8 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
 
 
 def _network(draws: Params, built: Posterior, chain: int, draw: int) -> Params:
-    like = jax.eval_shape(built.init, jax.random.key(0))
     leaves = [
         jnp.asarray(leaf[chain, slice(draw, draw + 1)][0])
         for leaf in jax.tree.leaves(draws)
     ]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _measure(built: Posterior) -> Any:
-    def loss(params: Params, data: Data) -> Any:
-        return -built.log_posterior.likelihood(built.apply(params, data.x), data.y)
-
-    return loss
+    return jax.tree.unflatten(jax.tree.structure(built.shapes), leaves)
