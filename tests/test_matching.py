@@ -207,7 +207,7 @@ def test_gains_are_computed_in_full_precision():
         jax.make_jaxpr(functools.partial(gains.gains, compared))(network, network)
     )
     full = program.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
-    assert full == program.count("dot_general") == 2
+    assert full == program.count("dot_general") > 0
 
 
 @pytest.mark.parametrize("name", ["rotary halves", "separable", "concatenated"])

@@ -44,16 +44,7 @@ def multiply(
 
     Returns:
         The parameter, multiplied.
-
-    Raises:
-        TypeError: If the parameter is of integers, which can't be scaled.
     """
-    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-        raise TypeError(
-            f"`params` must have floating-point numbers at `{axis.path}` for its units "
-            f"to be scaled or flipped, got {leaf.dtype}. Infer a spec from these "
-            f"parameters."
-        )
     product = jnp.multiply(leaf, spread(axis, factor, leaf.shape or (1,), outside=1))
     return product.astype(leaf.dtype).reshape(leaf.shape)
 

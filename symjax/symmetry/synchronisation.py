@@ -56,7 +56,7 @@ def synchronise(
     num_starts: int | None = None,
     max_rounds: int = 100,
     max_sweeps: int = 100,
-    max_bytes: int = 2**30,
+    max_bytes: int | None = None,
 ) -> Synchronised:
     """Align a few networks to one another, so that no one of them is the reference.
 
@@ -71,7 +71,8 @@ def synchronise(
         num_starts: How many networks to start from, the first ones; by default all.
         max_rounds: Where to give up; `converged` is then False.
         max_sweeps: Over all groups, for each network and round.
-        max_bytes: Memory to work in, beyond three times the networks.
+        max_bytes: Memory to work in, beyond three times the networks; by default 1 GiB,
+            and 128 MiB on a CPU.
 
     Returns:
         The aligned networks.
@@ -124,7 +125,7 @@ def _from_one(prepared: Matcher, number: int, max_rounds: int) -> _Common:
             one = jax.tree.map(lambda array, i=i: array[i : i + 1], prepared[1:3])
             old = jax.tree.map(lambda array, i=i: array[i : i + 1], element)
             alone = Matcher(spec, *one, at_once=1, max_sweeps=prepared.max_sweeps)
-            new = alone.descend(_sum_of_others(boxes, i), old).element
+            new = alone.descend(_sum_of_others(boxes, i), alone.begin(old)).element
             if not matcher.is_same(old, new):
                 moved = True
                 put = functools.partial(_put, i)

@@ -124,6 +124,7 @@ class _Entries(NamedTuple):
     """Logs of the squared weights that count, and the axes of scalings that meet there.
 
     Logs, as squares of float32 weights that weight decay has all but removed are 0.
+    Where there is but one axis, the weights of each unit are summed.
     """
 
     log_squares: dict[str, Float[Array, "..."]]
@@ -133,7 +134,11 @@ class _Entries(NamedTuple):
 def _entries(spec: Spec, params: Params, include: Callable[[str], bool]) -> _Entries:
     leaves = dict(zip(trees.paths(params), jax.tree.leaves(params), strict=True))
     axes = axes_by_path(spec, include)
-    return _Entries({path: _log_square(leaves[path]) for path in axes}, axes)
+    log_squares = {path: _log_square(leaves[path]) for path in axes}
+    for path, at in axes.items():
+        if len(at) == 1:
+            log_squares[path] = _log_sum(at[0][1], log_squares[path])
+    return _Entries(log_squares, axes)
 
 
 def axes_by_path(
@@ -174,12 +179,14 @@ def _unit_masses(
         log_mass = log_square
         for g, axis in at:
             log_scale = float(2 * axis.exponent) * log_scales[g]
-            log_mass = log_mass + spread(axis, log_scale, log_square.shape)
+            if len(at) > 1:
+                log_scale = spread(axis, log_scale, log_square.shape)
+            log_mass = log_mass + log_scale
         most = max(map(len, patterns(own, log_square.shape))) if own[1:] else 1
         for axis in own:
             moving = _without_cancelling(axis, own, log_mass) if own[1:] else log_mass
             rate = float(axis.exponent * most)
-            mass = _log_sum(axis, moving) - math.log(most)
+            mass = _log_sum(axis, moving) - math.log(most) if at[1:] else log_mass
             masses[rate] = jnp.logaddexp(masses[rate], mass) if rate in masses else mass
     return masses
 

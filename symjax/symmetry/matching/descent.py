@@ -224,7 +224,10 @@ def _measure(
     permutations: _Arrays,
     signs: _Arrays,
 ) -> tuple[list[Array | None], list[list[Array]], Float[Array, " network"]]:
-    """For each group its gains with the best signs, and by sign; what staying gains."""
+    """For each group its gains with the best signs, and by sign; what staying gains.
+
+    Gains by sign are empty where no sign multiplies.
+    """
 
     def one(network: Boxes, permutations: _Arrays, signs: _Arrays) -> tuple:
         boxes = gains.move(recipe, network, permutations, signs)
@@ -234,7 +237,11 @@ def _measure(
             for own, part in zip(recipe.compared, parts, strict=True)
         ]
         stay = [jnp.trace(gain, axis1=1, axis2=2) for part in parts for gain in part]
-        return totals, parts, jnp.sum(jnp.stack(stay))
+        signed = [
+            part if any(own.patterns) else []
+            for own, part in zip(recipe.compared, parts, strict=True)
+        ]
+        return totals, signed, jnp.sum(jnp.stack(stay))
 
     return jax.vmap(one)(networks, permutations, signs)
 

@@ -172,34 +172,41 @@ def gains(
 
     Where blocks move, the units of all blocks are counted together, `(block, unit)`.
     """
+    # A sum of products takes half the time of a product of all features in one array.
     return [
-        jnp.einsum(
-            "cuf,cvf->cuv",
-            *(
-                jnp.concatenate([_features(one, of[one.box]) for one in parts], axis=-1)
-                for of in (reference, network)
-            ),
-            precision=jax.lax.Precision.HIGHEST,
+        functools.reduce(
+            jnp.add,
+            [_gains(how, reference[how.box], network[how.box]) for how in parts],
         )
         for parts in compared.features
     ]
 
 
-def _features(
-    how: Features, box: Float[Array, "..."]
-) -> Float[Array, "copy unit weight"]:
+def _gains(
+    how: Features, reference: Float[Array, "..."], network: Float[Array, "..."]
+) -> Float[Array, "copy unit unit2"]:
+    one, two = (_features(how, box) for box in (reference, network))
+    copies, units = ((0,), (1,)) if how.sort else (how.copies, how.units)
+    dims = list(range(one.ndim))
+    others = [one.ndim + dim if dim in units else dim for dim in dims]
+    out = [*copies, *units, *(others[dim] for dim in units)]
+    gain = jnp.einsum(one, dims, two, others, out, precision=jax.lax.Precision.HIGHEST)
+    size = math.prod(one.shape[dim] for dim in units)
+    return gain.reshape(-1, size, size)
+
+
+def _features(how: Features, box: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The weights as they are, or sorted: `(copy, unit, place, other)`."""
     for dim, index in how.at:
         box = jax.lax.slice_in_dim(box, index, index + 1, axis=dim)
-    taken = {*how.copies, *how.units, *how.sort}
-    others = [dim for dim in range(box.ndim) if dim not in taken]
-    parts = how.copies, how.units, how.sort, others
-    sizes = [math.prod(box.shape[dim] for dim in part) for part in parts]
-    box = box.transpose(*itertools.chain(*parts)).reshape(sizes)
     if how.magnitudes:
         box = jnp.abs(box)
-    if how.sort:
-        box = jnp.sort(box, axis=2)
-    return box.reshape(*sizes[:2], -1)
+    if not how.sort:
+        return box
+    taken = {*how.copies, *how.units, *how.sort}
+    parts = how.copies, how.units, how.sort, set(range(box.ndim)) - taken
+    sizes = [math.prod(box.shape[dim] for dim in part) for part in parts]
+    return jnp.sort(box.transpose(*itertools.chain(*parts)).reshape(sizes), axis=2)
 
 
 def best_signs(

@@ -34,21 +34,27 @@ from symjax.types import Key, Params
 _TIE = 1e-6
 """By how much one start must be better than another, relatively."""
 
+_TRIED_SWEEPS = 2
+"""After which only the best start goes on; copies of the reference are found by one."""
+
 
 class Matched(NamedTuple):
-    """Elements that bring networks to a reference, one a network.
+    """How far networks are matched to a reference.
 
     Attributes:
-        element: Permutations and signs, and the scales at which they were compared.
-        similarity: The sum of products with the reference, weight by weight.
-        num_sweeps: Over all groups, until nothing changed.
-        converged: Whether nothing changed in the end.
+        element: Permutations and signs, and the scales at which they are compared.
+        num_sweeps: Over all groups.
+        awake: Which steps of the schedule may still change something.
     """
 
     element: Elements
-    similarity: Float[np.ndarray, " network"]
     num_sweeps: Int[np.ndarray, " network"]
-    converged: Bool[np.ndarray, " network"]
+    awake: Bool[np.ndarray, "network step"]
+
+    @property
+    def converged(self) -> Bool[np.ndarray, " network"]:
+        """Whether nothing can change any more."""
+        return np.asarray(~self.awake.any(axis=1))
 
 
 class Matcher(NamedTuple):
@@ -58,7 +64,7 @@ class Matcher(NamedTuple):
         spec: Their symmetries.
         stack: The networks.
         scales: Those at which they are compared.
-        at_once: Networks that are held in memory together.
+        at_once: The most networks that are held in memory together.
         max_sweeps: Over all groups.
     """
 
@@ -69,20 +75,36 @@ class Matcher(NamedTuple):
     max_sweeps: int
 
     def match(self, target: Boxes, keys: Sequence[Key] = ()) -> Matched:
-        """Descend from all starts; keep the best, the first of those as good.
+        """Descend from all starts for a while, and on from the best one.
 
         Args:
             target: Boxes of what the networks are matched to.
             keys: One for each random start.
         """
-        stay = scaled(self.spec, self.scales, stacks.count(self.stack))
-        best = self.descend(target, stay)
+        num_networks = stacks.count(self.stack)
+        stay = scaled(self.spec, self.scales, num_networks)
         # One assignment has no local minima.
-        if not schedule.plan(self.spec).is_exact:
-            starts = [self.spread(target, stay), *map(self.random, keys)]
-            for start in starts:
-                best = _better(best, self.descend(target, start))
-        return best
+        if schedule.plan(self.spec).is_exact:
+            return self.descend(target, self.begin(stay))
+        starts = [stay, self.spread(target, stay), *map(self.random, keys)]
+        # Together, so that the assignments share the cores.
+        together = jax.tree.map(lambda *arrays: np.concatenate(arrays), *starts)
+        tried = self.descend(target, self.begin(together), _TRIED_SWEEPS)
+        similarity = self.similarity(target, tried.element).reshape(len(starts), -1)
+        top = similarity.max(axis=0)
+        first = np.argmax(similarity >= top - _TIE * np.abs(top), axis=0)
+        chosen = first * num_networks + np.arange(num_networks)
+        best = jax.tree.map(lambda array: array[chosen], tried)
+        return self.descend(target, best)
+
+    def begin(self, element: Element | Elements) -> Matched:
+        """Nothing done yet: an element of each network, or several in turn."""
+        num_networks = stacks.count(element)
+        return Matched(
+            jax.tree.map(np.copy, moves.on_host(element)),
+            np.zeros(num_networks, int),
+            np.ones((num_networks, len(schedule.plan(self.spec).again)), bool),
+        )
 
     def random(self, key: Key) -> Elements:
         """Uniform permutations and signs."""
@@ -105,11 +127,12 @@ class Matcher(NamedTuple):
                     part.is_real,
                     improve=False,
                 )
-            _write(found, part, element)
+            jax.tree.map(functools.partial(stacks.write, part), found, element)
         return found
 
     def load(self, part: Part) -> Boxes:
-        """The boxes of some networks, scaled."""
+        """The boxes of some networks, scaled; numbers start again after the last."""
+        part = part._replace(networks=part.networks % stacks.count(self.stack))
         stack, scales = stacks.pick((self.stack, self.scales), part)
         return descent.load(self.spec, stack, scales)
 
@@ -117,39 +140,55 @@ class Matcher(NamedTuple):
         """The boxes of some networks after their elements."""
         return descent.moved(self.spec, self.load(part), stacks.pick(element, part))
 
-    def descend(self, target: Boxes, start: Element | Elements) -> Matched:
-        """Repeat the steps, each on those networks alone that it may still change."""
-        num_networks = stacks.count(self.stack)
-        found = Matched(
-            jax.tree.map(np.copy, moves.on_host(start)),
-            np.zeros(num_networks),
-            np.zeros(num_networks, int),
-            np.zeros(num_networks, bool),
-        )
-        awake = np.ones((num_networks, len(schedule.plan(self.spec).again)), bool)
+    def similarity(
+        self, target: Boxes, element: Elements
+    ) -> Float[np.ndarray, " network"]:
+        """The objective: the sum of products with the target, weight by weight."""
+        found = []
+        for part in stacks.every_part(element, self.at_once):
+            own = stacks.pick(element, part)
+            values = descent.similarity(self.spec, target, self.load(part), own)
+            found.append((part, values))
+        return stacks.join(found)
+
+    def descend(
+        self, target: Boxes, start: Matched, max_sweeps: int | None = None
+    ) -> Matched:
+        """Repeat the steps, each on those networks alone that it may still change.
+
+        Args:
+            target: Boxes of what the networks are matched to.
+            start: What was found so far, which is left as it is.
+            max_sweeps: By default the matcher's.
+        """
+        most = min(max_sweeps or self.max_sweeps, self.max_sweeps)
+        found = jax.tree.map(np.copy, start)
+        at_once = min(stacks.count(found), self.at_once)
         while True:
-            going = awake.any(axis=1) & (found.num_sweeps < self.max_sweeps)
+            going = ~found.converged & (found.num_sweeps < most)
             if not going.any():
-                break
-            for part in stacks.parts(np.flatnonzero(going), self.at_once):
-                # Once half are done, the rest go on together with those of others.
-                most_left = len(part.real) // 2 if going.sum() > self.at_once else 0
-                self._descend_part(target, found, awake, part, most_left)
-        found.converged[:] = ~awake.any(axis=1)
-        return found
+                return found
+            stacks.each(
+                stacks.parts(np.flatnonzero(going), at_once),
+                functools.partial(
+                    self._descend_part, target, found, most, bool(going.sum() > at_once)
+                ),
+            )
 
     def _descend_part(
         self,
         target: Boxes,
         found: Matched,
-        awake: Bool[np.ndarray, "network step"],
+        max_sweeps: int,
+        has_others: bool,
         part: Part,
-        most_left: int,
     ) -> None:
         plan = schedule.plan(self.spec)
         networks, element = self.load(part), stacks.pick(found.element, part)
-        wakes = awake[part.networks] & part.is_real[:, None]
+        wakes = found.awake[part.networks] & part.is_real[:, None]
         going = wakes.any(axis=1)
+        # Once half are done, the rest go on together with those of others.
+        most_left = len(part.real) // 2 if has_others else 0
         while going.sum() > most_left:
             found.num_sweeps[part.networks[going]] += 1
             for number, step in enumerate(plan.again):
@@ -166,16 +205,14 @@ class Matcher(NamedTuple):
                     )
                     wakes[active, number] = False
                     wakes |= changed[:, None] & plan.wakes[number]
-            has_time = found.num_sweeps[part.networks] < self.max_sweeps
+            has_time = found.num_sweeps[part.networks] < max_sweeps
             going = wakes.any(axis=1) & has_time
-        awake[part.real] = wakes[part.is_real]
-        similarity = descent.similarity(self.spec, target, networks, element)
-        found.similarity[part.real] = similarity[part.is_real]
-        _write(found.element, part, element)
+        found.awake[part.real] = wakes[part.is_real]
+        jax.tree.map(functools.partial(stacks.write, part), found.element, element)
 
 
 def prepare(
-    spec: Spec, params: Params, max_sweeps: int, max_bytes: int
+    spec: Spec, params: Params, max_sweeps: int, max_bytes: int | None
 ) -> tuple[Matcher, tuple[int, ...]]:
     """Check what is to be matched, stack it, and find its scales.
 
@@ -185,6 +222,8 @@ def prepare(
     Raises:
         ValueError: If the spec has no permutations.
     """
+    if max_bytes is None:
+        max_bytes = 2**27 if jax.default_backend() == "cpu" else 2**30
     checks.at_least(1, max_sweeps=max_sweeps, max_bytes=max_bytes)
     if not spec.permutations:
         pins = "; ".join(map(str, spec.pins)) or "its units all have an order"
@@ -193,7 +232,7 @@ def prepare(
             f"({pins}). There is nothing to align."
         )
     stack, leading = stacks.flatten(spec, params)
-    at_once = min(stacks.count(stack), _most_at_once(spec, max_bytes))
+    at_once = _most_at_once(spec, max_bytes)
     stacks.require_finite("params", stack, leading, at_once)
     scales = smallest_scales(spec, stack, at_once)
     return Matcher(spec, stack, scales, at_once, max_sweeps), leading
@@ -260,23 +299,6 @@ def _num_pairs(spec: Spec, visit: Visit, number: int) -> int:
     fixed = math.prod(group.batch_shape[i] for i in copies)
     patterns = {piece.pattern for piece in visits.pieces(spec, visit, number)}
     return math.prod(group.shape) ** 2 // fixed * (1 + len(patterns))
-
-
-def _write(found: Elements, part: Part, element: Elements) -> None:
-    """Keep the elements of a part."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(element), strict=True)
-    for kept, new in pairs:
-        kept[part.real] = np.asarray(new)[part.is_real]
-
-
-def _better(one: Matched, two: Matched) -> Matched:
-    """The better match of each network; the first if they are equally good."""
-    is_better = two.similarity > one.similarity + _TIE * np.abs(one.similarity)
-
-    def choose(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        return np.where(is_better.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, one, two)
 
 
 def is_same(one: Element | Elements, two: Element | Elements) -> bool:

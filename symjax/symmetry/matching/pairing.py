@@ -34,7 +34,8 @@ def solve(
         return _solve_nested(spec, visit, totals, active)
     (total,), (number,) = totals, visit.groups
     assert total is not None, "a group without weights"
-    group, chosen = spec.permutations[number], total[active]
+    group = spec.permutations[number]
+    chosen = total if active.all() else total[active]
     best = assignment.solve(chosen.reshape(-1, *chosen.shape[2:]))
     sources = _stay(total.shape[:-1])
     sources[active] = best.reshape(chosen.shape[:-1])

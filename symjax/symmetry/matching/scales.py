@@ -26,10 +26,10 @@ def smallest_scales(
     """Scales of the smallest norm, as near as it matters for a comparison."""
     if not spec.scalings:
         return ()
-    found = [
-        (part, jax.device_get(_of_part(spec, stacks.pick(stack, part))))
-        for part in stacks.every_part(stack, at_once)
-    ]
+    found = stacks.each(
+        stacks.every_part(stack, at_once),
+        lambda part: jax.device_get(_of_part(spec, stacks.pick(stack, part))),
+    )
     return stacks.join(found)
 
 

@@ -2,8 +2,9 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ from symjax import trees
 from symjax.symmetry.actions import Element, act
 from symjax.symmetry.spec import Spec
 from symjax.types import Params
+
+
+T = TypeVar("T")
 
 
 class Part(NamedTuple):
@@ -48,13 +52,23 @@ def pick(stack: Any, part: Part) -> Any:
     on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
     # In one program: to compile each gather on its own takes far longer.
     taken = iter(_take(on_device, part.networks) if on_device else [])
-    rows = part.networks
-    if part.is_real.all() and np.all(np.diff(rows) == 1):
-        rows = slice(rows[0], rows[-1] + 1)  # a view, not a copy
+    rows = _rows(part.networks)
     picked = [
         leaf[rows] if isinstance(leaf, np.ndarray) else next(taken) for leaf in leaves
     ]
     return jax.tree.unflatten(structure, picked)
+
+
+def write(part: Part, kept: np.ndarray, new: Array | np.ndarray) -> None:
+    """Keep what was found for a part, without the repeats."""
+    kept[_rows(part.real)] = np.asarray(new)[: len(part.real)]
+
+
+def _rows(networks: Int[np.ndarray, " place"]) -> slice | Int[np.ndarray, " place"]:
+    """An index that copies nothing, if these follow one another."""
+    if np.all(np.diff(networks) == 1):
+        return slice(int(networks[0]), int(networks[-1]) + 1)
+    return networks
 
 
 @jax.jit
@@ -68,8 +82,18 @@ def count(stack: Any) -> int:
 
 
 def every_part(stack: Any, at_once: int) -> Iterator[Part]:
-    """Divide all networks into parts."""
-    return parts(np.arange(count(stack)), at_once)
+    """Divide all networks into parts of at most so many."""
+    return parts(np.arange(count(stack)), min(at_once, count(stack)))
+
+
+def each(parts: Iterable[Part], work: Callable[[Part], T]) -> list[tuple[Part, T]]:
+    """Do the work of each part, two parts at a time.
+
+    The host works on one, copying or assigning, while the device works on another.
+    """
+    parts = list(parts)
+    with ThreadPoolExecutor(2) as threads:
+        return list(zip(parts, threads.map(work, parts), strict=True))
 
 
 def join(found: Sequence[tuple[Part, Any]]) -> Any:
@@ -184,24 +208,27 @@ def act_all(
     """
     on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(stack))
     element = jax.tree.map(np.asarray, element)
-    found = []
-    for part in every_part(stack, at_once):
-        moved, distances = _act(spec, *pick((element, stack), part), reference)
-        found.append((part, (jax.device_get(moved) if on_host else moved, distances)))
-    return join(found)
+    result = jax.tree.map(np.empty_like, stack) if on_host else None
+
+    def move(part: Part) -> tuple[Params | None, tuple[Float[Array, " network"], ...]]:
+        own, params = pick((element, stack), part)
+        moved = jax.vmap(functools.partial(act, spec))(own, params)
+        distances = () if reference is None else _distances(params, moved, reference)
+        if not on_host:
+            return moved, distances
+        jax.tree.map(functools.partial(write, part), result, moved)
+        return None, distances
+
+    moved, distances = join(each(every_part(stack, at_once), move))
+    return (result if on_host else moved), distances
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _act(
-    spec: Spec, element: Element, stack: Params, reference: Params | None
-) -> tuple[Params, tuple[Float[Array, " network"], ...]]:
-    def one(element: Element, params: Params) -> tuple:
-        moved = act(spec, element, params)
-        if reference is None:
-            return moved, ()
-        return moved, tuple(_distance(each, reference) for each in (params, moved))
-
-    return jax.vmap(one)(element, stack)
+@jax.jit
+def _distances(
+    before: Params, after: Params, reference: Params
+) -> tuple[Float[Array, " network"], ...]:
+    distances = jax.vmap(_distance, (0, None))
+    return distances(before, reference), distances(after, reference)
 
 
 def _distance(one: Params, two: Params) -> Float[Array, ""]:

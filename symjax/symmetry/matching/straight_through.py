@@ -68,7 +68,7 @@ def match_straight_through(
     midpoint = Midpoint(loss, spec, params, reference, data, size)
     best = midpoint.start()
     now = best.element
-    prepared, _ = matcher.prepare(spec, params, max_sweeps=100, max_bytes=2**30)
+    prepared, _ = matcher.prepare(spec, params, max_sweeps=100, max_bytes=None)
     latent, state = reference, optimiser.init(_floating(reference))
     for step_key in jax.random.split(key, num_steps):
         moved = act(spec, now, params)
@@ -85,7 +85,7 @@ def project(prepared: Matcher, latent: Params, start: Element) -> Element:
     """The match of the latent weights, by coordinate descent from another."""
     stacked = jax.tree.map(lambda array: np.asarray(array)[None], start)
     target = matcher.cut(prepared.spec, latent)
-    found = prepared.descend(target, stacked)
+    found = prepared.descend(target, prepared.begin(stacked))
     return jax.tree.map(lambda array: array[0], matcher.without_scales(found.element))
 
 
