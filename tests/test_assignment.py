@@ -20,6 +20,20 @@ def test_assignments_are_as_good_as_those_of_scipy(size):
         assert np.array_equal(one, columns), rows
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_assignments_do_not_depend_on_units_of_measurement(scale):
+    generator = np.random.default_rng(1)
+    problems = generator.normal(size=(20, 30, 30)) * np.exp(
+        3 * generator.normal(size=(20, 30, 1))
+    )
+    best = assignment.solve((scale * problems).astype(np.float32))
+    for gain, one in zip(problems, best, strict=True):
+        rows, columns = linear_sum_assignment(gain, maximize=True)
+        np.testing.assert_allclose(
+            gain[rows, one].sum(), gain[rows, columns].sum(), rtol=1e-5
+        )
+
+
 def test_units_that_gain_nothing_by_moving_stay():
     problems = np.zeros((2, 6, 6), np.float32)
     problems[1] = np.float32(1e5) * (

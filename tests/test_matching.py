@@ -243,6 +243,30 @@ def test_matching_spreads_from_what_has_an_order():
     assert schedule.plan(spec_of(tanh_layer())).is_exact
 
 
+@pytest.mark.parametrize("name", ["mlp relu", "residual", "transformer stacked"])
+def test_steps_of_a_round_do_not_depend_on_one_another(name):
+    plan = schedule.plan(spec_of(CASES[name].make()))
+    assert sorted(step for steps in plan.rounds for step in steps) == list(
+        range(len(plan.again))
+    )
+    for steps in plan.rounds:
+        alone = len(steps) == 1
+        assert alone or not plan.wakes[np.ix_(steps, steps)].any()
+    assert len(plan.rounds) <= len(plan.again)
+
+
+def test_groups_with_others_between_them_are_matched_at_once():
+    params = {name: jnp.ones((4, 4)) for name in "abcd"}
+
+    def apply(p, x):
+        for name in "abc":
+            x = jnp.tanh(x @ p[name])
+        return x @ p["d"]
+
+    plan = schedule.plan(symmetry.infer(apply, params, jnp.ones((2, 4))))
+    assert sorted(map(len, plan.rounds)) == [1, 2]
+
+
 def test_random_starts_are_never_worse():
     network = CASES["mlp silu"].make()
     spec = spec_of(network)

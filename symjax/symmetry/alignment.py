@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks
 from symjax.symmetry.actions import Element
-from symjax.symmetry.matching import matcher, stacks
+from symjax.symmetry.matching import matcher, moves, stacks
 from symjax.symmetry.matching.gains import Boxes
 from symjax.symmetry.matching.matcher import Matcher
 from symjax.symmetry.matching.moves import Elements
@@ -90,7 +90,7 @@ def rebasin(
         key: PRNG key of the random starts.
         max_sweeps: Over all groups, from each start.
         max_bytes: Memory to work in, beyond the draws and the result; by default 1 GiB,
-            and 128 MiB on a CPU, which reads small blocks faster.
+            and 256 MiB on a CPU, which reads small blocks faster.
 
     Returns:
         The aligned draws and what was done.
@@ -137,7 +137,7 @@ def align_to_mean(
         max_rounds: Where to give up; `converged` is then False.
         max_sweeps: Over all groups, in each round.
         max_bytes: Memory to work in, beyond the draws and the result; by default 1 GiB,
-            and 128 MiB on a CPU, which reads small blocks faster.
+            and 256 MiB on a CPU, which reads small blocks faster.
 
     Returns:
         The aligned draws.
@@ -162,7 +162,7 @@ def align_to_mean(
         mean = _mean(prepared, element)
         spread.append(_spread(prepared, element, mean))
         old, element = element, prepared.descend(mean, prepared.begin(element)).element
-        converged = matcher.is_same(old, element)
+        converged = moves.is_same(old, element)
     element = matcher.without_scales(element)
     moved, _ = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
     moved, element = stacks.restore((moved, element), leading)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.symmetry.actions import Element
-from symjax.symmetry.matching import matcher, stacks
+from symjax.symmetry.matching import matcher, moves, stacks
 from symjax.symmetry.matching.gains import Boxes
 from symjax.symmetry.matching.matcher import Matcher
 from symjax.symmetry.matching.moves import Elements
@@ -72,7 +72,7 @@ def synchronise(
         max_rounds: Where to give up; `converged` is then False.
         max_sweeps: Over all groups, for each network and round.
         max_bytes: Memory to work in, beyond three times the networks; by default 1 GiB,
-            and 128 MiB on a CPU.
+            and 256 MiB on a CPU.
 
     Returns:
         The aligned networks.
@@ -126,7 +126,7 @@ def _from_one(prepared: Matcher, number: int, max_rounds: int) -> _Common:
             old = jax.tree.map(lambda array, i=i: array[i : i + 1], element)
             alone = Matcher(spec, *one, at_once=1, max_sweeps=prepared.max_sweeps)
             new = alone.descend(_sum_of_others(boxes, i), alone.begin(old)).element
-            if not matcher.is_same(old, new):
+            if not moves.is_same(old, new):
                 moved = True
                 put = functools.partial(_put, i)
                 element = jax.tree.map(put, element, new)

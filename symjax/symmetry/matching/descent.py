@@ -147,7 +147,10 @@ def _match(
     active: Bool[np.ndarray, " network"],
 ) -> tuple[moves.Move, Bool[np.ndarray, " network"]]:
     """Match the units of some groups, and say whether the network gains by it."""
-    totals, parts, stay = _measure(prepared.recipe, *given)
+    recipe = prepared.recipe
+    if _is_identity(given):
+        recipe = recipe._replace(moved=(gains.STILL,) * len(recipe.moved))
+    totals, parts, stay = _measure(recipe, *given)
     totals = jax.device_get(totals)
     sources, orders = pairing.solve(spec, visit, totals, active)
     gained = size = -np.asarray(stay, np.float64)
@@ -171,6 +174,15 @@ def _match(
         moves.Move(dict(zip(visit.groups, orders, strict=True)), flips),
         gained > _BETTER * size,
     )
+
+
+def _is_identity(given: _Given) -> bool:
+    """Whether nothing has to be moved, as in the only step of one hidden layer."""
+    stays = [
+        np.array_equal(array, np.broadcast_to(np.arange(array.shape[-1]), array.shape))
+        for array in given.permutations
+    ]
+    return all(stays) and all(np.all(array == 1) for array in given.signs)
 
 
 @functools.partial(jax.jit, static_argnums=0)

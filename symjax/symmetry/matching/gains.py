@@ -43,6 +43,10 @@ class Moved(NamedTuple):
     permutations: tuple[tuple[int, tuple[int, ...]], ...]
 
 
+STILL = Moved((), ())
+"""Nothing acts."""
+
+
 class Features(NamedTuple):
     """How the weights of units are taken from a box.
 

@@ -9,8 +9,7 @@ residual streams.
 """
 
 import functools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,12 +20,11 @@ from jaxtyping import Bool, Float, Int
 from symjax import checks
 from symjax.symmetry.actions import Element, identity
 from symjax.symmetry.elements import random_element
-from symjax.symmetry.matching import descent, moves, schedule, stacks, visits
+from symjax.symmetry.matching import descent, memory, moves, schedule, stacks
 from symjax.symmetry.matching.gains import Boxes
 from symjax.symmetry.matching.moves import Elements
 from symjax.symmetry.matching.scales import smallest_scales
 from symjax.symmetry.matching.stacks import Part
-from symjax.symmetry.matching.visits import Visit
 from symjax.symmetry.spec import Spec
 from symjax.types import Key, Params
 
@@ -35,7 +33,7 @@ _TIE = 1e-6
 """By how much one start must be better than another, relatively."""
 
 _TRIED_SWEEPS = 2
-"""After which only the best start goes on; copies of the reference are found by one."""
+"""After which the better of two starts goes on; one is enough to find copies."""
 
 
 class Matched(NamedTuple):
@@ -75,7 +73,9 @@ class Matcher(NamedTuple):
     max_sweeps: int
 
     def match(self, target: Boxes, keys: Sequence[Key] = ()) -> Matched:
-        """Descend from all starts for a while, and on from the best one.
+        """Descend from all starts, and keep the best.
+
+        With no random ones, the two starts are told apart after a few sweeps.
 
         Args:
             target: Boxes of what the networks are matched to.
@@ -89,7 +89,9 @@ class Matcher(NamedTuple):
         starts = [stay, self.spread(target, stay), *map(self.random, keys)]
         # Together, so that the assignments share the cores.
         together = jax.tree.map(lambda *arrays: np.concatenate(arrays), *starts)
-        tried = self.descend(target, self.begin(together), _TRIED_SWEEPS)
+        # Who asks for more starts wants the best of all of them.
+        sweeps = None if keys else _TRIED_SWEEPS
+        tried = self.descend(target, self.begin(together), sweeps)
         similarity = self.similarity(target, tried.element).reshape(len(starts), -1)
         top = similarity.max(axis=0)
         first = np.argmax(similarity >= top - _TIE * np.abs(top), axis=0)
@@ -191,24 +193,42 @@ class Matcher(NamedTuple):
         most_left = len(part.real) // 2 if has_others else 0
         while going.sum() > most_left:
             found.num_sweeps[part.networks[going]] += 1
-            for number, step in enumerate(plan.again):
-                active = wakes[:, number] & going
-                if active.any():
-                    element, changed = descent.take(
-                        self.spec,
-                        step,
-                        target,
-                        networks,
-                        element,
-                        active,
-                        improve=True,
-                    )
-                    wakes[active, number] = False
+            for together in plan.rounds:
+                active = {n: wakes[:, n] & going for n in together}
+                due = [n for n in together if active[n].any()]
+                taken = self._take(target, networks, element, active, due)
+                element = moves.merge(element, [new for new, _ in taken])
+                for number, (_, changed) in zip(due, taken, strict=True):
+                    wakes[active[number], number] = False
                     wakes |= changed[:, None] & plan.wakes[number]
             has_time = found.num_sweeps[part.networks] < max_sweeps
             going = wakes.any(axis=1) & has_time
         found.awake[part.real] = wakes[part.is_real]
         jax.tree.map(functools.partial(stacks.write, part), found.element, element)
+
+    def _take(
+        self,
+        target: Boxes,
+        networks: Boxes,
+        element: Elements,
+        active: Mapping[int, Bool[np.ndarray, " network"]],
+        due: Sequence[int],
+    ) -> list[tuple[Elements, Bool[np.ndarray, " network"]]]:
+        """Steps that don't depend on one another, all from the same element."""
+        again = schedule.plan(self.spec).again
+
+        def one(number: int) -> tuple[Elements, Bool[np.ndarray, " network"]]:
+            return descent.take(
+                self.spec,
+                again[number],
+                target,
+                networks,
+                element,
+                active[number],
+                improve=True,
+            )
+
+        return stacks.in_threads(one, due)
 
 
 def prepare(
@@ -222,8 +242,7 @@ def prepare(
     Raises:
         ValueError: If the spec has no permutations.
     """
-    if max_bytes is None:
-        max_bytes = 2**27 if jax.default_backend() == "cpu" else 2**30
+    max_bytes = memory.default() if max_bytes is None else max_bytes
     checks.at_least(1, max_sweeps=max_sweeps, max_bytes=max_bytes)
     if not spec.permutations:
         pins = "; ".join(map(str, spec.pins)) or "its units all have an order"
@@ -232,7 +251,7 @@ def prepare(
             f"({pins}). There is nothing to align."
         )
     stack, leading = stacks.flatten(spec, params)
-    at_once = _most_at_once(spec, max_bytes)
+    at_once = memory.most_at_once(spec, max_bytes)
     stacks.require_finite("params", stack, leading, at_once)
     scales = smallest_scales(spec, stack, at_once)
     return Matcher(spec, stack, scales, at_once, max_sweeps), leading
@@ -278,30 +297,3 @@ def split_key(key: Key | None, num_random_starts: int) -> Sequence[Key]:
             "`jax.random.key(0)`."
         )
     return list(jax.random.split(key, num_random_starts))
-
-
-def _most_at_once(spec: Spec, max_bytes: int) -> int:
-    """How many networks fit into memory together."""
-    weights = sum(math.prod(shape) for _, shape in spec.shapes)
-    pairs = [
-        sum(_num_pairs(spec, visit, number) for number in visit.groups)
-        for visit in schedule.plan(spec).first
-        if isinstance(visit, Visit)
-    ]
-    # Parameters, boxes before and after a step, and features; gains and their sum.
-    return max(1, max_bytes // (4 * (8 * weights + 2 * max(pairs))))
-
-
-def _num_pairs(spec: Spec, visit: Visit, number: int) -> int:
-    """How many gains are computed for a group, counting each pattern and the best."""
-    group = spec.permutations[number]
-    copies, _ = visits.copies_and_blocks(spec, visit, number)
-    fixed = math.prod(group.batch_shape[i] for i in copies)
-    patterns = {piece.pattern for piece in visits.pieces(spec, visit, number)}
-    return math.prod(group.shape) ** 2 // fixed * (1 + len(patterns))
-
-
-def is_same(one: Element | Elements, two: Element | Elements) -> bool:
-    """Whether elements are equal."""
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)

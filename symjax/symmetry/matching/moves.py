@@ -67,6 +67,15 @@ def apply(
     return Elements(tuple(permutations), element.scales, tuple(signs)), changed
 
 
+def merge(old: Elements, changed: Sequence[Elements]) -> Elements:
+    """The elements after several moves of different groups, each made from the old."""
+
+    def one(before: np.ndarray, *after: np.ndarray) -> np.ndarray:
+        return next((array for array in after if array is not before), before)
+
+    return jax.tree.map(one, old, *changed)
+
+
 def choose(
     which: Bool[np.ndarray, " network"], new: Elements, old: Elements
 ) -> Elements:
@@ -108,3 +117,9 @@ def _renumber(
             index = np.expand_dims(ordered, others)
             array = np.take_along_axis(array, index, axis=dims[-1])
     return array
+
+
+def is_same(one: Element | Elements, two: Element | Elements) -> bool:
+    """Whether elements are equal."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)

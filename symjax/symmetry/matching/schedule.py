@@ -30,12 +30,14 @@ class Schedule(NamedTuple):
     Attributes:
         first: From nothing matched to everything.
         again: Repeated until nothing changes.
+        rounds: Numbers of those that don't depend on one another, taken at once.
         wakes: `wakes[i, j]`: a change by the i-th of these may let the j-th change.
         is_exact: One step solves the whole problem, whatever the start.
     """
 
     first: tuple[Step, ...]
     again: tuple[Step, ...]
+    rounds: tuple[tuple[int, ...], ...]
     wakes: Bool[np.ndarray, "step other"]
     is_exact: bool
 
@@ -51,7 +53,22 @@ def plan(spec: Spec) -> Schedule:
     tied = {sign for step in again for sign in _tied(spec, step)}
     again += [Flip(number) for number in range(len(spec.signs)) if number not in tied]
     wakes = np.array([[_wakes(spec, one, two) for two in again] for one in again])
-    return Schedule(first, tuple(again), wakes, len(again) == 1 and not wakes.any())
+    is_exact = len(again) == 1 and not wakes.any()
+    return Schedule(first, tuple(again), _rounds(wakes), wakes, is_exact)
+
+
+def _rounds(wakes: Bool[np.ndarray, "step other"]) -> tuple[tuple[int, ...], ...]:
+    """Each step in the first round where it meets none that it depends on."""
+    rounds: list[list[int]] = []
+    for step in range(len(wakes)):
+        for others in rounds:
+            every = [*others, step]
+            if not wakes[np.ix_(every, every)].any():
+                others.append(step)
+                break
+        else:
+            rounds.append([step])
+    return tuple(map(tuple, rounds))
 
 
 def families(spec: Spec) -> list[tuple[int, ...]]:

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from symjax import checks, trees
 from symjax.symmetry.actions import Element, flip
 from symjax.symmetry.barriers import Measure
-from symjax.symmetry.matching import assignment, boxes, matcher
+from symjax.symmetry.matching import assignment, boxes, moves
 from symjax.symmetry.matching.midpoint import Midpoint, of_minibatch
 from symjax.symmetry.spec import Spec
 from symjax.types import Data, Key, Params
@@ -97,7 +97,7 @@ def match_sinkhorn(
         )
         if step % _LOOK_EVERY == _LOOK_EVERY - 1 or step == num_steps - 1:
             new = now._replace(permutations=tuple(map(_nearest, latent)))
-            if not matcher.is_same(new, now):
+            if not moves.is_same(new, now):
                 now, best = new, best.or_better(midpoint, new)
     return best.element
 

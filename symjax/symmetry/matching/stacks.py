@@ -17,6 +17,7 @@ from symjax.symmetry.spec import Spec
 from symjax.types import Params
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -92,8 +93,15 @@ def each(parts: Iterable[Part], work: Callable[[Part], T]) -> list[tuple[Part, T
     The host works on one, copying or assigning, while the device works on another.
     """
     parts = list(parts)
+    return list(zip(parts, in_threads(work, parts), strict=True))
+
+
+def in_threads(work: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Work on two items at a time."""
+    if len(items) < 2:
+        return list(map(work, items))
     with ThreadPoolExecutor(2) as threads:
-        return list(zip(parts, threads.map(work, parts), strict=True))
+        return list(threads.map(work, items))
 
 
 def join(found: Sequence[tuple[Part, Any]]) -> Any:

@@ -21,7 +21,7 @@ import optax
 from symjax import checks
 from symjax.symmetry.actions import Element, act
 from symjax.symmetry.barriers import Measure
-from symjax.symmetry.matching import matcher
+from symjax.symmetry.matching import matcher, moves
 from symjax.symmetry.matching.matcher import Matcher
 from symjax.symmetry.matching.midpoint import Midpoint, of_minibatch
 from symjax.symmetry.spec import Spec
@@ -76,7 +76,7 @@ def match_straight_through(
             loss, optimiser, size, step_key, latent, state, moved, reference, data
         )
         new = project(prepared, latent, now)
-        if not matcher.is_same(new, now):
+        if not moves.is_same(new, now):
             now, best = new, best.or_better(midpoint, new)
     return best.element
 

@@ -36,7 +36,7 @@ def match_weights(
         key: PRNG key of the random starts; without them nothing is random.
         max_sweeps: Over all groups, from each start.
         max_bytes: Memory to work in, which decides how many draws are matched together;
-            by default 1 GiB, and 128 MiB on a CPU, which reads small blocks faster.
+            by default 1 GiB, and 256 MiB on a CPU, which reads small blocks faster.
 
     Returns:
         The element, with the leading axes of `params`. Its scales are 1: scaling is no
