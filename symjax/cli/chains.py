@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import optax
 from rich.console import Console
 
 from symjax import checks, run, store
-from symjax.approximations import ensemble
-from symjax.cli import plan, posteriors
-from symjax.cli.options import Ensemble, Fit, Hmc, Problem, Sample, rebuild
+from symjax.cli import methods, plan, posteriors
+from symjax.cli.options import Ensemble, Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
-from symjax.samplers import hmc, sghmc
 from symjax.store import Run
-from symjax.types import Algorithm, Approximation, Params
+from symjax.types import Params
 
 
 NOT_OF_THE_RUN = ("out", "resume", "dry_run")
@@ -49,10 +46,10 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     parallel = _num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
-    algorithm = build_algorithm(command, built)
+    algorithm = methods.build(command, built)
     if command.dry_run:
         num_warmup = getattr(algorithm, "num_warmup", 0)
-        gradients = _gradients_per_iteration(command, built)
+        gradients = methods.gradients_per_iteration(command, built)
         plan.show(command, built, num_warmup, gradients, console)
         return None
     if kept is None:
@@ -81,68 +78,6 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path
-
-
-def build_algorithm(
-    command: Sample | Fit, built: Posterior
-) -> Algorithm | Approximation:
-    """The sampler or the method of a command.
-
-    Raises:
-        ValueError: if options of a sampler are given that is not run.
-    """
-    if isinstance(command, Fit):
-        return build_ensemble(command.ensemble, built)
-    for name in ("hmc", "sghmc"):
-        options = getattr(command, name)
-        if name != command.sampler and options != type(options)():
-            raise ValueError(
-                f"`--{name}.` options were given, but `--sampler` is "
-                f"{command.sampler}. Add --sampler {name}, or leave them out."
-            )
-    if command.sampler == "sghmc":
-        return sghmc.build(built.log_posterior, **asdict(command.sghmc))
-    return hmc.build(built.log_posterior, **_hmc_options(command.hmc, built))
-
-
-def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
-    """The arguments of `hmc.build`, the trajectory's length worked out.
-
-    Raises:
-        ValueError: if both a length and a number of steps were asked for.
-    """
-    resolved = asdict(options)
-    if options.num_steps is not None:
-        if options.trajectory_length != Hmc.trajectory_length:
-            raise ValueError(
-                "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
-                f"{options.num_steps} and {options.trajectory_length}."
-            )
-        resolved["trajectory_length"] = None
-    elif options.trajectory_length == "rule":
-        resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
-    return resolved
-
-
-def _gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
-    if isinstance(command, Fit) or command.sampler == "sghmc":
-        return 1
-    options = _hmc_options(command.hmc, built)
-    return options["num_steps"] or hmc.count_steps(
-        options["trajectory_length"], options["step_size"]
-    )
-
-
-def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
-    """A deep ensemble by Adam, its learning rate falling along a cosine."""
-    checks.at_least(1, num_steps=options.num_steps)
-    checks.positive(learning_rate=options.learning_rate)
-    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
-    return ensemble.build(
-        built.log_posterior,
-        optimiser=optax.adam(schedule),
-        batch_size=options.batch_size,
-    )
 
 
 def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
@@ -261,7 +196,7 @@ def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Para
     options = Ensemble(num_steps=num_steps, batch_size=None)
     optimised = run.fit(
         key,
-        build_ensemble(options, built),
+        methods.build_ensemble(options, built),
         params,
         built.dataset.train,
         num_steps=num_steps,

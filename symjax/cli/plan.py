@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import mesh as meshes, trees
+from symjax.cli import methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 
@@ -41,7 +42,7 @@ def show(
         num_chains, num_draws = command.num_chains, command.num_draws
         iterations = num_warmup + num_draws * command.thinning
     mesh = meshes.make_mesh(num_chains)
-    batch_size = _batch_size(command)
+    batch_size = methods.batch_size(command)
     seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
@@ -74,12 +75,6 @@ def show(
 
 def _starts_from_map(command: Sample | Fit) -> bool:
     return isinstance(command, Sample) and command.start == "map"
-
-
-def _batch_size(command: Sample | Fit) -> int | None:
-    if isinstance(command, Fit):
-        return command.ensemble.batch_size
-    return command.sghmc.batch_size if command.sampler == "sghmc" else None
 
 
 def _time_gradient(

@@ -1,0 +1,95 @@
+"""From what was typed to a sampler or an approximation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import optax
+
+from symjax import checks
+from symjax.approximations import ensemble
+from symjax.cli.options import Ensemble, Fit, Hmc, Sample
+from symjax.cli.posteriors import Posterior
+from symjax.samplers import hmc, sghmc
+from symjax.types import Algorithm, Approximation
+
+
+def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
+    """The sampler or the method of a command.
+
+    Raises:
+        ValueError: if options of a sampler are given that is not run.
+    """
+    if isinstance(command, Fit):
+        return build_ensemble(command.ensemble, built)
+    for name in _SAMPLERS:
+        options = getattr(command, name)
+        if name != command.sampler and options != type(options)():
+            raise ValueError(
+                f"`--{name}.` options were given, but `--sampler` is "
+                f"{command.sampler}. Add --sampler {name}, or leave them out."
+            )
+    return _SAMPLERS[command.sampler](getattr(command, command.sampler), built)
+
+
+def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
+    """A deep ensemble by Adam, its learning rate falling along a cosine."""
+    checks.at_least(1, num_steps=options.num_steps)
+    checks.positive(learning_rate=options.learning_rate)
+    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
+    return ensemble.build(
+        built.log_posterior,
+        optimiser=optax.adam(schedule),
+        batch_size=options.batch_size,
+    )
+
+
+def _hmc(options: Hmc, built: Posterior) -> Algorithm:
+    return hmc.build(built.log_posterior, **_hmc_options(options, built))
+
+
+def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
+    """The arguments of `hmc.build`, the trajectory's length worked out.
+
+    Raises:
+        ValueError: if both a length and a number of steps were asked for.
+    """
+    resolved = asdict(options)
+    if options.num_steps is not None:
+        if options.trajectory_length != Hmc.trajectory_length:
+            raise ValueError(
+                "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
+                f"{options.num_steps} and {options.trajectory_length}."
+            )
+        resolved["trajectory_length"] = None
+    elif options.trajectory_length == "rule":
+        resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
+    return resolved
+
+
+def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
+    """A sampler whose options are the arguments of its `build`."""
+    return lambda options, built: build(built.log_posterior, **asdict(options))
+
+
+_SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
+    "hmc": _hmc,
+    "sghmc": _as_typed(sghmc.build),
+}
+
+
+def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
+    """What an iteration costs at the first step size."""
+    if isinstance(command, Fit) or command.sampler != "hmc":
+        return 1
+    options = _hmc_options(command.hmc, built)
+    return options["num_steps"] or hmc.count_steps(
+        options["trajectory_length"], options["step_size"]
+    )
+
+
+def batch_size(command: Sample | Fit) -> int | None:
+    """Examples of a gradient; None for all."""
+    if isinstance(command, Fit):
+        return command.ensemble.batch_size
+    return getattr(getattr(command, command.sampler), "batch_size", None)
