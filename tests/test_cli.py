@@ -12,7 +12,8 @@ import pytest
 
 from symjax import cli, store
 from symjax.cli import chains, demo
-from symjax.cli.options import Hmc, Problem, Sample, Sghmc, rebuild
+from symjax.cli.hyperparameters import Hmc, Sghmc
+from symjax.cli.options import Problem, Sample, rebuild
 
 
 def symjax(*words, code=0):

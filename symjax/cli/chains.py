@@ -10,7 +10,8 @@ from rich.console import Console
 
 from symjax import checks, run, store
 from symjax.cli import methods, plan, posteriors
-from symjax.cli.options import Ensemble, Fit, Problem, Sample, rebuild
+from symjax.cli.hyperparameters import Ensemble
+from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
 from symjax.store import Run

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from symjax import store
 from symjax.cli import chains, results
-from symjax.cli.options import Demo, Ensemble, Fit, Hmc, Problem, Sample, Sghmc
+from symjax.cli.hyperparameters import Ensemble, Hmc, Sghmc
+from symjax.cli.options import Demo, Fit, Problem, Sample
 
 
 PROBLEM = Problem(data="digits", model="mlp", widths=(32,), activation="silu")

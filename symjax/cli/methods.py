@@ -8,7 +8,8 @@ import optax
 
 from symjax import checks
 from symjax.approximations import ensemble
-from symjax.cli.options import Ensemble, Fit, Hmc, Sample
+from symjax.cli.hyperparameters import Ensemble, Hmc
+from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import hmc, sghmc
 from symjax.types import Algorithm, Approximation

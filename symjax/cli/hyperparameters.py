@@ -1,0 +1,59 @@
+"""What can be typed of each sampler and method: its own options."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Hmc:
+    """Full-batch Hamiltonian Monte Carlo.
+
+    Attributes:
+        step_size: Leapfrog step; the first one, if there is a warm-up.
+        trajectory_length: Step size times leapfrogs; `rule` is pi * prior std / 2,
+            the reference's.
+        num_steps: Leapfrogs of every trajectory, instead of its length.
+        num_warmup: First iterations, which adapt the step size and are not kept.
+        num_unadjusted: First iterations without accept step, as the reference
+            burn-in did.
+        target_acceptance: What the warm-up aims at.
+    """
+
+    step_size: float = 0.02
+    trajectory_length: float | Literal["rule"] = "rule"
+    num_steps: int | None = None
+    num_warmup: int = 50
+    num_unadjusted: int = 0
+    target_acceptance: float = 0.8
+
+
+@dataclass(frozen=True)
+class Sghmc:
+    """Stochastic-gradient HMC: cheap, and biased by its step size.
+
+    Attributes:
+        step_size: In units of the parameters.
+        friction: Per unit of time; step size times friction is at most 1.
+        batch_size: Examples of a gradient.
+        num_warmup: First steps, which are not kept.
+    """
+
+    step_size: float = 0.002
+    friction: float = 20.0
+    batch_size: int = 128
+    num_warmup: int = 2000
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Deep ensemble of optimised networks.
+
+    Attributes:
+        num_steps: Optimisation steps of a member.
+        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_steps: int = 1500
+    learning_rate: float = 1e-2
+    batch_size: int | None = 128
