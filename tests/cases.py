@@ -15,7 +15,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import hmc, sghmc
+from symjax.samplers import hmc, mclmc, sghmc
 from symjax.types import Data
 
 
@@ -28,6 +28,10 @@ SAMPLERS = [
     Case(
         "hmc",
         lambda lp: hmc.build(lp, step_size=0.3, trajectory_length=0.3, num_warmup=9),
+    ),
+    Case(
+        "mclmc",
+        lambda lp: mclmc.build(lp, step_size=0.3, decoherence_length=2.0, num_warmup=9),
     ),
     Case(
         "sghmc",
