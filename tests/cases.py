@@ -20,8 +20,11 @@ from symjax.types import Data
 
 
 class Case(NamedTuple):
+    """An algorithm; `gradients` are those that its innermost loop computes in turn."""
+
     name: str
     build: Callable[[Any], Any]
+    gradients: int = 1
 
 
 SAMPLERS = [
@@ -32,6 +35,7 @@ SAMPLERS = [
     Case(
         "mclmc",
         lambda lp: mclmc.build(lp, step_size=0.3, decoherence_length=2.0, num_warmup=9),
+        gradients=2,
     ),
     Case(
         "sghmc",
