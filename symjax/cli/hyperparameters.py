@@ -28,6 +28,25 @@ class Hmc:
 
 
 @dataclass(frozen=True)
+class Mclmc:
+    """Microcanonical Langevin Monte Carlo: few gradients, biased by its step size.
+
+    Attributes:
+        decoherence_length: Way after which the direction is forgotten, Euclidean over
+            all weights; `rule` is prior std times the root of their number.
+        step_size: Way of the first step; default: a quarter of that length.
+        num_warmup: First steps, which adapt the step size and are not kept.
+        target_energy_variance: What the warm-up aims at, in squared nats a weight;
+            smaller is slower and less biased.
+    """
+
+    decoherence_length: float | Literal["rule"] = "rule"
+    step_size: float | None = None
+    num_warmup: int = 2000
+    target_energy_variance: float = 5e-4
+
+
+@dataclass(frozen=True)
 class Sghmc:
     """Stochastic-gradient HMC: cheap, and biased by its step size.
 

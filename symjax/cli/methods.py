@@ -6,12 +6,12 @@ from typing import Any
 
 import optax
 
-from symjax import checks
+from symjax import checks, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import Ensemble, Hmc
+from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.samplers import hmc, sghmc
+from symjax.samplers import hmc, mclmc, sghmc
 from symjax.types import Algorithm, Approximation
 
 
@@ -68,6 +68,19 @@ def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
     return resolved
 
 
+def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
+    length = options.decoherence_length
+    if length == "rule":
+        num_params = trees.size(built.shapes)
+        length = mclmc.rule_length(built.prior_std(), num_params)
+    resolved = asdict(options) | {
+        "decoherence_length": length,
+        "step_size": options.step_size or length / 4,
+    }
+    make: Callable[..., Algorithm] = mclmc.build
+    return make(built.log_posterior, **resolved)
+
+
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
     """A sampler whose options are the arguments of its `build`."""
     return lambda options, built: build(built.log_posterior, **asdict(options))
@@ -75,14 +88,17 @@ def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Alg
 
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
+    "mclmc": _mclmc,
     "sghmc": _as_typed(sghmc.build),
 }
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     """What an iteration costs at the first step size."""
-    if isinstance(command, Fit) or command.sampler != "hmc":
+    if isinstance(command, Fit) or command.sampler == "sghmc":
         return 1
+    if command.sampler == "mclmc":
+        return mclmc.GRADIENTS_PER_STEP
     options = _hmc_options(command.hmc, built)
     return options["num_steps"] or hmc.count_steps(
         options["trajectory_length"], options["step_size"]

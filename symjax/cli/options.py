@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.hyperparameters import Ensemble, Hmc, Sghmc
+from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc, Sghmc
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,9 @@ class Sample:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    sampler: Literal["hmc", "sghmc"] = "hmc"
+    sampler: Literal["hmc", "mclmc", "sghmc"] = "hmc"
     hmc: Hmc = Hmc()
+    mclmc: Mclmc = Mclmc()
     sghmc: Sghmc = Sghmc()
     num_chains: int = 4
     num_draws: int = 200

@@ -43,14 +43,19 @@ _NO_LIMIT = 1e30
 
 
 class Adaptation(NamedTuple):
-    """Weighted sums over past steps, and the step size that none may exceed.
+    """What the warm-up knows; step sizes are relative to the first.
 
-    Step sizes are relative to the first, whose sixth power may be too small for floats.
+    Attributes:
+        weight: Sum of the weights of past steps.
+        error: Sum of what they say of the energy's error, for steps of size 1.
+        largest: What no step size may exceed.
+        log_mean: Mean of the logs of the step sizes in the second half.
     """
 
     weight: Float[Array, ""]
     error: Float[Array, ""]
     largest: Float[Array, ""]
+    log_mean: Float[Array, ""]
 
 
 class State(NamedTuple):
@@ -134,7 +139,9 @@ def build(
                 f"turns but keeps its length; got {trees.size(params)}. Use HMC."
             )
         start: Any = mclmc.init(params, lambda p: log_density(p, data), key)
-        adaptation = Adaptation(jnp.zeros(()), jnp.zeros(()), jnp.array(_NO_LIMIT))
+        adaptation = Adaptation(
+            jnp.zeros(()), jnp.zeros(()), jnp.array(_NO_LIMIT), jnp.zeros(())
+        )
         return State(*_parts(start), jnp.array(0), jnp.array(step_size), adaptation)
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
@@ -150,12 +157,18 @@ def build(
         change = jnp.where(is_divergent, 0.0, outcome.energy_change)
         squares = change**2 / (trees.size(state.position) * target_energy_variance)
         is_warmup = state.iteration < num_warmup
-        adaptation, relative = _adapt(
-            state.adaptation, state.step_size / step_size, squares, is_divergent
+        adapted = _adapt(
+            state.adaptation,
+            state.step_size / step_size,
+            squares,
+            is_divergent,
+            state.iteration - num_warmup // 2,
         )
+        is_last = state.iteration + 1 >= num_warmup
+        relative = jnp.where(is_last, jnp.exp(adapted[0].log_mean), adapted[1])
         adaptation, next_size = jax.tree.map(
             lambda new, old: jnp.where(is_warmup, new, old),
-            (adaptation, step_size * relative),
+            (adapted[0], step_size * relative),
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, new.logdensity, state.step_size)
@@ -193,11 +206,14 @@ def _adapt(
     step_size: Float[Array, ""],
     squares: Float[Array, ""],
     is_divergent: Bool[Array, ""],
+    num_averaged: Int[Array, ""],
 ) -> tuple[Adaptation, Float[Array, ""]]:
     """The next step size, if `squares` is the energy's square in units of its target.
 
     It grows as h^6, so that each step estimates the h that meets the target. Steps far
-    from it count little; a divergence cuts the step size for good.
+    from it count little; a divergence cuts the step size for good. Errors of a network
+    are small for long and then large for a few steps, and the step size goes up and
+    down with them: what is kept is the mean over the second half.
     """
     squares = squares + 1e-8
     weight = jnp.exp(-(jnp.log(squares) ** 2) / (2 * (6 * _TRUST) ** 2))
@@ -207,4 +223,7 @@ def _adapt(
     error = keep * adaptation.error + weight * squares / step_size**6
     largest = jnp.where(is_divergent, 0.8 * step_size, adaptation.largest)
     wanted = jnp.where(total > 0, (error / total) ** (-1 / 6), step_size)
-    return Adaptation(total, error, largest), jnp.minimum(wanted, largest)
+    wanted = jnp.minimum(wanted, largest)
+    share = 1 / jnp.maximum(1, num_averaged + 1)
+    log_mean = (1 - share) * adaptation.log_mean + share * jnp.log(wanted)
+    return Adaptation(total, error, largest, log_mean), wanted
