@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from symjax.types import Params
 
@@ -38,3 +39,14 @@ def num_bytes(tree: Params) -> int:
 def stack(trees: Sequence[Params]) -> Params:
     """Stack pytrees of one structure along a new first axis of every leaf."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def distance(one: Params, other: Params) -> Float[Array, ""]:
+    """Euclidean, over all leaves, in float32 or wider."""
+    squares = []
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        wide = jnp.promote_types(jnp.result_type(a, b), jnp.float32)
+        squares.append(
+            jnp.sum(jnp.abs(jnp.asarray(a, wide) - jnp.asarray(b, wide)) ** 2)
+        )
+    return jnp.sqrt(jnp.sum(jnp.stack(squares)))

@@ -98,6 +98,49 @@ def test_draws_are_aligned_alike_alone_and_together(network, spec):
         )
 
 
+@pytest.mark.parametrize("activation", [jax.nn.silu, jnp.tanh])
+def test_a_unit_far_larger_than_others_does_not_hide_them(activation):
+    generator = np.random.default_rng(0)
+    params = {
+        "in": generator.normal(size=(10, 32)).astype(np.float32),
+        "out": generator.normal(size=(32, 3)).astype(np.float32),
+    }
+    params["in"][:, 0] *= 1e4
+    params["out"][0] *= 1e4
+
+    def apply(p, x):
+        return activation(x @ p["in"]) @ p["out"]
+
+    spec = symmetry.infer(apply, params, jnp.ones((4, 10)))
+    element = symmetry.random_element(jax.random.key(1), spec)
+    aligned = symmetry.rebasin(spec, symmetry.act(spec, element, params), params)
+    assert np.array_equal(aligned.params["in"], params["in"])
+
+
+def test_settings_of_the_thread_hold_for_all_parts(network, spec):
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda leaf: np.float64(leaf) / 3, network.params)
+        draws = jax.device_get(draws_near(spec, params, (6,), 0.0))
+        aligned = symmetry.rebasin(spec, draws, params, max_bytes=1)
+        for many, one in zip(
+            *map(jax.tree.leaves, (aligned.params, params)), strict=True
+        ):
+            assert many.dtype == np.float64
+            assert np.array_equal(many, np.broadcast_to(one, many.shape))
+
+
+def test_masks_do_not_count_as_distance(network, spec):
+    params = network.params | {"mask": np.ones(3, bool)}
+    spec = symmetry.infer(
+        lambda p, x: network.apply({k: p[k] for k in network.params}, x),
+        params,
+        network.x,
+    )
+    aligned = symmetry.rebasin(spec, params, params)
+    assert aligned.distance_before == aligned.distance_after == 0
+    assert aligned.params["mask"].dtype == bool
+
+
 def test_draws_share_calls_of_the_solver_until_they_are_done(
     network, spec, monkeypatch
 ):

@@ -34,6 +34,20 @@ def test_assignments_do_not_depend_on_units_of_measurement(scale):
         )
 
 
+@pytest.mark.parametrize("noise", [0.3, 3.0])
+def test_large_problems_are_solved_each_for_itself(noise):
+    """Above 100 units on threads; with gains of a unit far larger than the others'."""
+    generator = np.random.default_rng(2)
+    ones = generator.normal(size=(5, 120, 40))
+    others = ones + noise * generator.normal(size=ones.shape)
+    others = np.stack([other[generator.permutation(120)] for other in others])
+    ones[:, 3], others[:, 7] = 1e4 * ones[:, 3], 1e3 * others[:, 7]
+    gains = np.einsum("kuf,kvf->kuv", ones, others).astype(np.float32)
+    for gain, one in zip(gains, assignment.solve(gains), strict=True):
+        rows, columns = linear_sum_assignment(gain.astype(float), maximize=True)
+        assert np.array_equal(one, columns), rows
+
+
 def test_units_that_gain_nothing_by_moving_stay():
     problems = np.zeros((2, 6, 6), np.float32)
     problems[1] = np.float32(1e5) * (

@@ -40,6 +40,33 @@ def test_distances_on_the_plane_are_those_between_weights():
             )
 
 
+def test_the_third_network_may_lie_behind_the_first():
+    first, second, third = networks()
+    back = {"a": 2 * first["a"] - second["a"] + 0.1 * third["a"], "n": first["n"]}
+    found = planes.plane(squared_distance, (first, second, back), DATA, num=5)
+    assert found.points[2, 0] < 0
+    np.testing.assert_allclose(
+        np.linalg.norm(found.points[2] - found.points[1]),
+        np.linalg.norm(back["a"] - second["a"]),
+        rtol=1e-5,
+    )
+
+
+def test_whole_numbers_and_masks_stay_and_every_measure_has_a_value():
+    def measure(params, data):
+        scale = jnp.where(params["mask"], params["n"][1], 0)
+        return {"one": squared_distance(params, data), "two": scale * data.x[:, 0]}
+
+    corners = [
+        network | {"n": network["n"] * 10 ** (3 * i), "mask": jnp.array(i == 0)}
+        for i, network in enumerate(networks())
+    ]
+    found = planes.plane(measure, tuple(corners), DATA, num=4)
+    assert np.abs(found.points).max() < 10
+    assert found.values["one"].shape == found.values["two"].shape == (4, 4)
+    np.testing.assert_allclose(found.values["two"], 2, rtol=1e-5)
+
+
 def test_values_are_those_of_the_networks_there():
     corners = networks()
     weights = np.stack([np.ravel(corner["a"]) for corner in corners])

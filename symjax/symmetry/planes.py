@@ -6,7 +6,7 @@ References:
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,13 @@ class Plane(NamedTuple):
         x: Along the line from the first network to the second, in units of weights:
             the first is at 0, the second at their distance.
         y: Across it, towards the third network.
-        values: The mean over the examples at each point.
+        values: The mean over the examples at each point, for each that is measured.
         points: Where the three networks are, `(x, y)` each.
     """
 
     x: Float[np.ndarray, " column"]
     y: Float[np.ndarray, " row"]
-    values: Float[np.ndarray, "row column"]
+    values: Any
     points: Float[np.ndarray, "3 2"]
 
 
@@ -75,7 +75,7 @@ def plane(
     checks.at_least(2, num=num)
     checks.at_least(1, batch_size=batch_size)
     first, second, third = networks
-    along, across = (optax.tree.sub(other, first) for other in (second, third))
+    along, across = (_step(first, other) for other in (second, third))
     length = _product(along, along) ** 0.5
     along = optax.tree.scale(1 / max(length, 1e-30), along)
     foot = _product(along, across)
@@ -95,7 +95,20 @@ def plane(
     size = min(batch_size, len(data.mask))
     grid = jnp.stack(jnp.meshgrid(jnp.asarray(x), jnp.asarray(y)), axis=-1)
     values = _over(measure, size, first, along, across, data, grid.reshape(-1, 2))
-    return Plane(x, y, np.asarray(values).reshape(num, num), points)
+    values = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(num, num), values)
+    return Plane(x, y, values, points)
+
+
+def _step(first: Params, other: Params) -> Params:
+    """From one network to another; 0 for leaves of whole numbers, which stay."""
+
+    def between(a: Any, b: Any) -> jax.Array:
+        dtype = jnp.result_type(a)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            return jnp.zeros(jnp.shape(a))
+        return jnp.asarray(b, jnp.promote_types(dtype, jnp.float32)) - a
+
+    return jax.tree.map(between, first, other)
 
 
 def _product(one: Params, other: Params) -> float:
@@ -111,9 +124,9 @@ def _over(
     across: Params,
     data: Data,
     places: Float[jax.Array, "place 2"],
-) -> Float[jax.Array, " place"]:
-    def at(place: Float[jax.Array, "2"]) -> Float[jax.Array, ""]:
-        def moved(leaf: jax.Array, one: jax.Array, other: jax.Array) -> jax.Array:
+) -> Any:
+    def at(place: Float[jax.Array, "2"]) -> Any:
+        def moved(leaf: Any, one: jax.Array, other: jax.Array) -> Any:
             if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
                 return leaf
             return leaf + (place[0] * one + place[1] * other).astype(leaf.dtype)

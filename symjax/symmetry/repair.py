@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.symmetry.batches import batches
@@ -45,8 +45,9 @@ def repair(
     and so does the last layer. Networks with batch normalisation need
     `reestimate_batch_norm` in its place.
 
-    Statistics are averaged over batches; those of the merged network are taken behind
-    layers that are renormalised already.
+    Statistics are those of all examples, however they are divided into batches; those
+    of the merged network are taken behind layers that are renormalised already, with a
+    pass over the examples for each layer.
 
     Args:
         apply: `apply(params, x) -> outputs`.
@@ -71,7 +72,7 @@ def repair(
             "`apply` must have a layer outside of loops that gives units of `spec`; "
             "here is nothing to renormalise."
         )
-    one, two = (_average(apply, spec, end, x, batch_size, None) for end in ends)
+    one, two = (_average(apply, spec, end, x, batch_size) for end in ends)
     wanted = [
         _Statistics(
             (1 - position) * a.mean + position * b.mean,
@@ -79,10 +80,14 @@ def repair(
         )
         for a, b in zip(one, two, strict=True)
     ]
-    found = _average(apply, spec, params, x, batch_size, wanted)
+    found = list(wanted)
+    for number in range(len(wanted)):
+        # What a layer gives depends on how those before it are renormalised.
+        new = _average(apply, spec, params, x, batch_size, wanted, found, number)
+        found[number] = new[number]
 
     def repaired(params: Params, x: Any) -> Any:
-        return _run(apply, spec, params, x, wanted, found)[0]
+        return _run(apply, spec, params, x, wanted, found, len(wanted))[0]
 
     return repaired
 
@@ -122,18 +127,20 @@ def _run(
     spec: Spec,
     params: Params,
     x: Any,
-    wanted: Sequence[_Statistics] | None,
-    found: Sequence[_Statistics] | None,
+    wanted: Sequence[_Statistics] = (),
+    found: Sequence[_Statistics] = (),
+    num_known: int | Int[Array, ""] = 0,
 ) -> tuple[Any, list[_Statistics]]:
-    """Outputs, and the statistics of each layer.
+    """Outputs, and the statistics of each layer in this batch.
 
     Args:
         apply: The network.
         spec: Its symmetries.
         params: Its parameters.
         x: One batch.
-        wanted: What layers are renormalised to; None for not at all.
-        found: The statistics that they have; None for those of the batch.
+        wanted: What layers are renormalised to.
+        found: The statistics that they have over all batches.
+        num_known: Of how many layers; those after them are left as they are.
     """
     traced = trace(apply, params, x)
     sites = _sites(traced, spec)
@@ -143,11 +150,12 @@ def _run(
         own = _Statistics(
             jnp.mean(result, axes, keepdims=True), jnp.var(result, axes, keepdims=True)
         )
-        if wanted is not None:
-            old, new = own if found is None else found[number], wanted[number]
+        if wanted:
+            old, new = found[number], wanted[number]
             varies = old.variance > 0
             ratio = jnp.where(varies, new.variance / old.variance, 1) ** 0.5
-            result = (result - old.mean) * ratio + new.mean
+            moved = (result - old.mean) * ratio + new.mean
+            result = jnp.where(number < num_known, moved, result)
         return [result], own
 
     visits = [(s.path, functools.partial(visit, k)) for k, s in enumerate(sites)]
@@ -164,12 +172,24 @@ def _average(
     params: Params,
     x: Any,
     batch_size: int,
-    wanted: Sequence[_Statistics] | None,
+    wanted: Sequence[_Statistics] = (),
+    found: Sequence[_Statistics] = (),
+    num_known: int = 0,
 ) -> list[_Statistics]:
-    """Statistics of each layer, averaged over batches."""
-    total = None
+    """Statistics of each layer over all batches, as if these were one."""
+    total: list[_Statistics] = []
+    done = 0.0
     for batch, share in batches(x, batch_size):
-        _, new = _run_compiled(apply, spec, params, batch, wanted, None)
-        new = jax.tree.map(functools.partial(jnp.multiply, share), new)
-        total = new if total is None else jax.tree.map(jnp.add, total, new)
-    return total or []
+        _, new = _run_compiled(apply, spec, params, batch, wanted, found, num_known)
+        part = share / (done + share)
+        total = [_joined(*pair, part) for pair in zip(total or new, new, strict=True)]
+        done += share
+    return total
+
+
+def _joined(one: _Statistics, two: _Statistics, part: float) -> _Statistics:
+    """Of both together, of which the second is this part."""
+    step = two.mean - one.mean
+    within = (1 - part) * one.variance + part * two.variance
+    between = part * (1 - part) * step**2
+    return _Statistics(one.mean + part * step, within + between)

@@ -153,7 +153,8 @@ def _sum_of_others(boxes: Boxes, i: int | Int[Array, ""]) -> Boxes:
 def _mean_cosine(boxes: Boxes) -> float:
     products = np.asarray(_products(boxes))
     norms = np.sqrt(np.diag(products))
-    cosines = products / np.outer(norms, norms)
+    lengths = np.outer(norms, norms)
+    cosines = np.divide(products, lengths, np.zeros_like(products), where=lengths > 0)
     return float(cosines[~np.eye(len(cosines), dtype=bool)].mean())
 
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
+from symjax import checks, trees
 from symjax.symmetry.actions import Element, act, identity
 from symjax.symmetry.barriers import interpolate
 from symjax.symmetry.elements import total_transpositions
@@ -160,4 +159,4 @@ def permuted_trials(
 
 
 def _distance(params: Params, other: Params) -> float:
-    return float(optax.tree.norm(optax.tree.sub(params, other)))
+    return float(trees.distance(params, other))

@@ -16,7 +16,8 @@ from scipy.optimize import linear_sum_assignment
 
 
 TIE = 1e-6
-"""What staying is worth, relative to the largest gain; float32 rounds by less."""
+"""What staying is worth, relative to the largest gain of the unit and of its place;
+float32 rounds by less."""
 
 _TEMPERATURE, _ROUNDS = 0.1, 10
 """Of the soft assignment, in standard deviations of the costs, and its iterations."""
@@ -50,9 +51,11 @@ def solve(
 
 
 def _solve_one(gains: Float[np.ndarray, "unit unit2"]) -> Int[np.ndarray, " unit"]:
-    costs = gains.max(axis=1, keepdims=True) - gains
+    # Where one unit is far larger than others, float32 would lose what these gain.
+    costs = np.subtract(gains.max(axis=1, keepdims=True), gains, dtype=float)
     stay = np.arange(len(gains))
-    costs[stay, stay] -= TIE * np.abs(gains).max()
+    sizes = np.abs(gains)
+    costs[stay, stay] -= TIE * np.minimum(sizes.max(axis=0), sizes.max(axis=1))
     best = costs.argmin(axis=1)
     if np.array_equal(np.sort(best), stay):
         return best
@@ -70,11 +73,11 @@ def _reduce(costs: Float[np.ndarray, "unit unit2"]) -> None:
     References:
         Cuturi (2013), Sinkhorn distances: lightspeed computation of optimal transport.
     """
-    temperature = _TEMPERATURE * float(costs.std(dtype=float))
+    temperature = _TEMPERATURE * costs.std()
     if temperature == 0:
         return
-    kernel = np.exp(costs / -temperature)
-    place = unit = np.ones(len(costs), costs.dtype)
+    kernel = np.exp((costs / -temperature).astype(np.float32))
+    place = unit = np.ones(len(costs), np.float32)
     for _ in range(_ROUNDS):
         unit = 1 / (place @ kernel)
         place = 1 / (kernel @ unit)

@@ -153,16 +153,19 @@ def _match(
     totals, parts, stay = _measure(recipe, *given)
     totals = jax.device_get(totals)
     sources, orders = pairing.solve(spec, visit, totals, active)
-    gained = size = -np.asarray(stay, np.float64)
+    gained = size = np.zeros(len(active))
     flips: dict[int, np.ndarray] = {}
     for k, number in enumerate(visit.groups):
         total, source = totals[k], sources[k]
         if total is None:
             continue
         own = np.take_along_axis(total, source[..., None], axis=-1)[..., 0]
-        own = own.astype(np.float64)
-        gained = gained + own.sum(axis=(1, 2))
-        size = np.abs(size) + np.abs(own).sum(axis=(1, 2))
+        before = np.asarray(stay[k], np.float64)
+        # Units that stay say nothing of what the others gain, however large they are.
+        changed = own != before
+        gained = gained + np.sum(own - before, axis=(1, 2))
+        sizes = np.abs(own) + np.abs(before)
+        size = size + np.sum(sizes, axis=(1, 2), where=changed)
         compared, variables = prepared.recipe.compared[k], prepared.variables[k]
         if variables:
             back = np.argsort(source, axis=-1)
@@ -235,8 +238,8 @@ def _measure(
     networks: Boxes,
     permutations: _Arrays,
     signs: _Arrays,
-) -> tuple[list[Array | None], list[list[Array]], Float[Array, " network"]]:
-    """For each group its gains with the best signs, and by sign; what staying gains.
+) -> tuple[list[Array | None], list[list[Array]], list[Array | None]]:
+    """For each group its gains with the best signs, and by sign; what units gain now.
 
     Gains by sign are empty where no sign multiplies.
     """
@@ -248,12 +251,15 @@ def _measure(
             gains.best_signs(own.patterns, part)[0] if part else None
             for own, part in zip(recipe.compared, parts, strict=True)
         ]
-        stay = [jnp.trace(gain, axis1=1, axis2=2) for part in parts for gain in part]
+        stay = [
+            jnp.diagonal(sum(part), axis1=1, axis2=2) if part else None
+            for part in parts
+        ]
         signed = [
             part if any(own.patterns) else []
             for own, part in zip(recipe.compared, parts, strict=True)
         ]
-        return totals, signed, jnp.sum(jnp.stack(stay))
+        return totals, signed, stay
 
     return jax.vmap(one)(networks, permutations, signs)
 

@@ -100,8 +100,22 @@ def in_threads(work: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """Work on two items at a time."""
     if len(items) < 2:
         return list(map(work, items))
+    # What is set for a thread, as by `with jax.enable_x64(True)`, others don't see.
+    settings: Any = jax.config
+    x64 = settings.jax_enable_x64
+    precision = settings.jax_default_matmul_precision
+    device = settings.jax_default_device
+
+    def as_here(item: S) -> T:
+        with (
+            jax.enable_x64(x64),
+            jax.default_matmul_precision(precision),
+            jax.default_device(device),
+        ):
+            return work(item)
+
     with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(work, items))
+        return list(threads.map(as_here, items))
 
 
 def join(found: Sequence[tuple[Part, Any]]) -> Any:
@@ -216,7 +230,7 @@ def act_all(
     """
     on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(stack))
     element = jax.tree.map(np.asarray, element)
-    result = jax.tree.map(np.empty_like, stack) if on_host else None
+    result = jax.tree.map(_empty_like, stack) if on_host else None
 
     def move(part: Part) -> tuple[Params | None, tuple[Float[Array, " network"], ...]]:
         own, params = pick((element, stack), part)
@@ -231,15 +245,14 @@ def act_all(
     return (result if on_host else moved), distances
 
 
+def _empty_like(leaf: np.ndarray) -> np.ndarray:
+    """Of the dtype that JAX computes in."""
+    return np.empty(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+
 @jax.jit
 def _distances(
     before: Params, after: Params, reference: Params
 ) -> tuple[Float[Array, " network"], ...]:
-    distances = jax.vmap(_distance, (0, None))
+    distances = jax.vmap(trees.distance, (0, None))
     return distances(before, reference), distances(after, reference)
-
-
-def _distance(one: Params, two: Params) -> Float[Array, ""]:
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
-    squares = [jnp.sum(jnp.square(jnp.asarray(a) - jnp.asarray(b))) for a, b in pairs]
-    return jnp.sqrt(jnp.sum(jnp.stack(squares)))
