@@ -15,7 +15,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import hmc, sghmc
+from symjax.samplers import hmc, sghmc, sgld
 from symjax.types import Data
 
 
@@ -32,6 +32,12 @@ SAMPLERS = [
     Case(
         "sghmc",
         lambda lp: sghmc.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "sgld",
+        lambda lp: sgld.build(
+            lp, step_size=0.01, batch_size=6, preconditioner="rmsprop", num_warmup=3
+        ),
     ),
 ]
 
