@@ -15,7 +15,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import hmc, sghmc, sgld
+from symjax.samplers import hmc, sghmc, sgld, sgnht
 from symjax.types import Data
 
 
@@ -38,6 +38,10 @@ SAMPLERS = [
         lambda lp: sgld.build(
             lp, step_size=0.01, batch_size=6, preconditioner="rmsprop", num_warmup=3
         ),
+    ),
+    Case(
+        "sgnht",
+        lambda lp: sgnht.build(lp, step_size=0.01, friction=5.0, batch_size=6),
     ),
 ]
 
