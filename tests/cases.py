@@ -15,7 +15,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import hmc, sghmc, sgld, sgnht
+from symjax.samplers import baoab, hmc, sghmc, sgld, sgnht
 from symjax.types import Data
 
 
@@ -42,6 +42,10 @@ SAMPLERS = [
     Case(
         "sgnht",
         lambda lp: sgnht.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "baoab",
+        lambda lp: baoab.build(lp, step_size=0.01, friction=5.0, batch_size=6),
     ),
 ]
 
