@@ -5,6 +5,7 @@ same data, whose number of examples no device count divides.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import baoab, hmc, sghmc, sgld, sgnht
+from symjax.samplers import baoab, cyclical, hmc, sghmc, sgld, sgnht
 from symjax.types import Data
 
 
@@ -46,6 +47,15 @@ SAMPLERS = [
     Case(
         "baoab",
         lambda lp: baoab.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "cyclical",
+        lambda lp: cyclical.build(
+            partial(sghmc.build, lp, friction=5.0, batch_size=6),
+            step_size=0.01,
+            cycle_length=7,
+            exploration=0.4,
+        ),
     ),
 ]
 
