@@ -101,10 +101,6 @@ def build(
     Returns:
         `Algorithm`.
 
-    Raises:
-        ValueError: if there is no such preconditioner, if `rmsprop` has no warm-up to
-            learn in, or if `decay` is not in [0, 1).
-
     Example:
         >>> algorithm = build(
         ...     log_posterior, step_size=1e-6, batch_size=64
@@ -112,6 +108,48 @@ def build(
     """
     checks.positive(damping=damping)
     checks.at_least(0, num_warmup=num_warmup)
+    _check_preconditioner(preconditioner, decay, num_warmup)
+    num_learning = num_warmup if preconditioner == "rmsprop" else jnp.inf
+    schedule = as_schedule(step_size)
+    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
+    move: Callable[..., Any] = diffusions.overdamped_langevin()
+
+    def init(key: Key, params: Params, data: Data) -> State:
+        del key, data
+        mean_square = optax.tree.zeros_like(params) if preconditioner else ()
+        return State(params, mean_square, jnp.array(0))
+
+    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+        batch_key, noise_key = jax.random.split(key)
+        size, share = schedule(state.iteration), noise(state.iteration)
+        value, gradient = value_and_gradient(batch_key, state.position, data)
+        if preconditioner is None:
+            position = move(noise_key, state.position, gradient, size, share)
+            mean_square = state.mean_square
+        else:
+            mean_square, root = _precondition(
+                state, gradient, num_learning, decay, damping
+            )
+            # The change alone, from zero: dividing the position and multiplying it
+            # again would round it at every step.
+            origin = optax.tree.zeros_like(state.position)
+            scaled = optax.tree.mul(root, gradient)
+            change = move(noise_key, origin, scaled, size, share)
+            position = optax.tree.add(state.position, optax.tree.mul(root, change))
+        return State(position, mean_square, state.iteration + 1), Info(value, size)
+
+    return Algorithm(init, step, num_warmup)
+
+
+def _check_preconditioner(
+    preconditioner: str | None, decay: float, num_warmup: int
+) -> None:
+    """Check what belongs to it.
+
+    Raises:
+        ValueError: if there is no such preconditioner, if `rmsprop` has no warm-up to
+            learn in, or if `decay` is not in [0, 1).
+    """
     if preconditioner not in (None, *PRECONDITIONERS):
         raise ValueError(
             f"`preconditioner` must be one of {', '.join(PRECONDITIONERS)} or None, "
@@ -124,45 +162,22 @@ def build(
         )
     if not 0 <= decay < 1:
         raise ValueError(f"`decay` must be at least 0 and below 1, got {decay}.")
-    schedule = as_schedule(step_size)
-    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
-    move: Callable[..., Any] = diffusions.overdamped_langevin()
 
-    def init(key: Key, params: Params, data: Data) -> State:
-        del key, data
-        mean_square = optax.tree.zeros_like(params) if preconditioner else ()
-        return State(params, mean_square, jnp.array(0))
 
-    def learn(state: State, gradient: Params) -> tuple[Params, Params]:
-        """The running mean after this step, and the square root of G."""
-        num_learning = num_warmup if preconditioner == "rmsprop" else jnp.inf
-        mean_square = optax.tree.where(
-            state.iteration < num_learning,
-            optax.tree.update_moment_per_elem_norm(
-                gradient, state.mean_square, decay, 2
-            ),
-            state.mean_square,
-        )
-        count = jnp.minimum(state.iteration + 1, num_learning)
-        unbiased = optax.tree.bias_correction(mean_square, decay, count)
-        root = jax.tree.map(lambda v: jax.lax.rsqrt(damping + jnp.sqrt(v)), unbiased)
-        return mean_square, root
-
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
-        batch_key, noise_key = jax.random.split(key)
-        size, share = schedule(state.iteration), noise(state.iteration)
-        value, gradient = value_and_gradient(batch_key, state.position, data)
-        if preconditioner is None:
-            position = move(noise_key, state.position, gradient, size, share)
-            mean_square = state.mean_square
-        else:
-            mean_square, root = learn(state, gradient)
-            # The change alone, from zero: dividing the position and multiplying it
-            # again would round it at every step.
-            origin = optax.tree.zeros_like(state.position)
-            scaled = optax.tree.mul(root, gradient)
-            change = move(noise_key, origin, scaled, size, share)
-            position = optax.tree.add(state.position, optax.tree.mul(root, change))
-        return State(position, mean_square, state.iteration + 1), Info(value, size)
-
-    return Algorithm(init, step, num_warmup)
+def _precondition(
+    state: State,
+    gradient: Params,
+    num_learning: int | float,
+    decay: float,
+    damping: float,
+) -> tuple[Params, Params]:
+    """The running mean square after this step, and the square root of G."""
+    mean_square = optax.tree.where(
+        state.iteration < num_learning,
+        optax.tree.update_moment_per_elem_norm(gradient, state.mean_square, decay, 2),
+        state.mean_square,
+    )
+    count = jnp.minimum(state.iteration + 1, num_learning)
+    unbiased = optax.tree.bias_correction(mean_square, decay, count)
+    root = jax.tree.map(lambda v: jax.lax.rsqrt(damping + jnp.sqrt(v)), unbiased)
+    return mean_square, root
