@@ -55,6 +55,18 @@ def test_the_exploration_has_no_noise(name):
     assert np.all(np.abs(positions[:, 0]) < 2 * first_noise)
 
 
+def test_every_step_of_the_exploration_has_its_own_minibatch():
+    """The same noise of the gradient in all of them would move the mode by its 10."""
+    algorithm = cyclical.build(
+        partial(sgld.build, exact.Gaussian(noise=10.0), batch_size=1),
+        step_size=0.01,
+        cycle_length=2000,
+        exploration=0.5,
+    )
+    _, positions, _ = exact.simulate(algorithm, np.zeros(20), 2, discard=0)
+    assert 0.1 < np.std(positions[:, 0]) < 2
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_of_every_sampler_are_of_its_target(name):
     """Of a normal: with a long sampling phase, the last draw of every cycle."""
