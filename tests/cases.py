@@ -5,6 +5,7 @@ same data, whose number of examples no device count divides.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import hmc, mclmc, sghmc
+from symjax.samplers import baoab, cyclical, hmc, mclmc, sghmc, sgld, sgnht
 from symjax.types import Data
 
 
@@ -40,6 +41,29 @@ SAMPLERS = [
     Case(
         "sghmc",
         lambda lp: sghmc.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "sgld",
+        lambda lp: sgld.build(
+            lp, step_size=0.01, batch_size=6, preconditioner="rmsprop", num_warmup=3
+        ),
+    ),
+    Case(
+        "sgnht",
+        lambda lp: sgnht.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "baoab",
+        lambda lp: baoab.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "cyclical",
+        lambda lp: cyclical.build(
+            partial(sghmc.build, lp, friction=5.0, batch_size=6),
+            step_size=0.01,
+            cycle_length=7,
+            exploration=0.4,
+        ),
     ),
 ]
 

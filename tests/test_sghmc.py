@@ -3,24 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import optax
 import pytest
 from blackjax.diagnostics import effective_sample_size
+from exact import log_posterior, regression
 
-from symjax import densities, mesh, posterior, run
+from symjax import mesh, run
 from symjax.samplers import sghmc
-from symjax.types import Data
-
-
-def regression(num_examples):
-    """A linear regression whose posterior is Gaussian, with its mean and covariance."""
-    generator = np.random.default_rng(2)
-    x = generator.normal(size=(num_examples, 2)).astype(np.float32)
-    y = (x @ [1.0, -0.5] + generator.normal(size=num_examples)).astype(np.float32)
-    data = Data(x, y[:, None], np.ones(num_examples, bool))
-    covariance = np.linalg.inv(x.T @ x + np.eye(2))
-    return data, covariance @ x.T @ y, covariance
 
 
 def sample(log_posterior, data, *, num_draws=4000, thinning=10, **options):
@@ -33,15 +22,6 @@ def sample(log_posterior, data, *, num_draws=4000, thinning=10, **options):
         thinning=thinning,
         mesh=mesh.make_mesh(1, jax.devices()[:1]),
         show_progress=False,
-    )
-
-
-def log_posterior(**options):
-    return posterior.build(
-        lambda params, x: x @ params,
-        densities.Prior(dist.Normal(0.0, 1.0)),
-        densities.gaussian(1.0),
-        **options,
     )
 
 

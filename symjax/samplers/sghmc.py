@@ -21,6 +21,13 @@ from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
 from symjax import checks, trees
+from symjax.samplers import (
+    Schedule,
+    as_schedule,
+    check_friction,
+    full_noise,
+    minibatch_gradient,
+)
 from symjax.types import Algorithm, Data, Key, Params
 
 
@@ -50,9 +57,10 @@ class Info(NamedTuple):
 def build(
     log_posterior: Any,
     *,
-    step_size: float | Callable[[Any], Any],
+    step_size: float | Schedule,
     friction: float,
     batch_size: int,
+    noise: Schedule = full_noise,
     num_warmup: int = 0,
 ) -> Algorithm:
     """SGHMC: an unadjusted sampler, biased by its step size and its gradient noise.
@@ -71,36 +79,21 @@ def build(
             iteration.
         friction: a, per unit of time; a * e must not exceed 1.
         batch_size: Examples a gradient takes, over all devices of a chain.
+        noise: Schedule of what multiplies the variance of n; 0 descends without noise.
         num_warmup: First iterations, which are not kept.
 
     Returns:
         `Algorithm`.
-
-    Raises:
-        ValueError: if step size times friction exceeds 1.
-        TypeError: if `log_posterior` has no minibatch estimate.
 
     Example:
         >>> algorithm = build(
         ...     log_posterior, step_size=1e-3, friction=30.0, batch_size=64
         ... )  # doctest: +SKIP
     """
-    checks.positive(friction=friction)
-    checks.at_least(1, batch_size=batch_size)
+    check_friction(step_size, friction)
     checks.at_least(0, num_warmup=num_warmup)
-    if not callable(step_size):
-        checks.positive(step_size=step_size)
-        if step_size * friction > 1:
-            raise ValueError(
-                "`step_size` * `friction` must be at most 1, got "
-                f"{step_size} * {friction} = {step_size * friction:.3g}."
-            )
-    if not hasattr(log_posterior, "minibatch"):
-        raise TypeError(
-            "`log_posterior` must have a `minibatch` estimate, got "
-            f"{type(log_posterior).__name__}. Make it with `posterior.build`."
-        )
-    schedule = step_size if callable(step_size) else optax.constant_schedule(step_size)
+    schedule = as_schedule(step_size)
+    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
     move: Callable[..., Any] = diffusions.sghmc(alpha=friction, beta=0.0)
 
     def init(key: Key, params: Params, data: Data) -> State:
@@ -109,13 +102,16 @@ def build(
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
-        size = jnp.asarray(schedule(state.iteration), float)
+        size = schedule(state.iteration)
         ahead = optax.tree.add_scale(state.position, size, state.momentum)
-        value, gradient = jax.value_and_grad(log_posterior.minibatch, argnums=1)(
-            batch_key, ahead, data, batch_size
-        )
+        value, gradient = value_and_gradient(batch_key, ahead, data)
         position, momentum = move(
-            noise_key, state.position, state.momentum, gradient, size
+            noise_key,
+            state.position,
+            state.momentum,
+            gradient,
+            size,
+            noise(state.iteration),
         )
         temperature = optax.tree.norm(momentum, squared=True) / trees.size(momentum)
         info = Info(value, temperature, size)

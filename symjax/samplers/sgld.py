@@ -1,0 +1,183 @@
+"""Stochastic-gradient Langevin dynamics, with an optional diagonal preconditioner.
+
+The step is blackjax's `diffusions.overdamped_langevin`. It takes one step size for all
+parameters; with a preconditioner it moves the parameters divided by their scale.
+
+References:
+    Welling, Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics,
+    eq. 4; their step size is twice the one here.
+    Li, Chen, Carlson, Carin (2016), Preconditioned stochastic gradient Langevin
+    dynamics for deep neural networks, Algorithm 1.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from blackjax.sgmcmc import diffusions
+from jaxtyping import Array, Float, Int
+
+from symjax import checks
+from symjax.samplers import Schedule, as_schedule, full_noise, minibatch_gradient
+from symjax.types import Algorithm, Data, Key, Params
+
+
+PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop")
+
+
+class State(NamedTuple):
+    """Position of a chain, and how many steps it has made.
+
+    Attributes:
+        position: Parameters.
+        mean_square: Running mean of the squared gradient, like the parameters; empty
+            without a preconditioner.
+        iteration: Steps made.
+    """
+
+    position: Params
+    mean_square: Params
+    iteration: Int[Array, ""]
+
+
+class Info(NamedTuple):
+    """What one step saw, as scalars.
+
+    Attributes:
+        log_density: Minibatch estimate of the log posterior before the step, in nats.
+        step_size: Step size used.
+    """
+
+    log_density: Float[Array, ""]
+    step_size: Float[Array, ""]
+
+
+def build(
+    log_posterior: Any,
+    *,
+    step_size: float | Schedule,
+    batch_size: int,
+    preconditioner: str | None = None,
+    decay: float = 0.99,
+    damping: float = 1.0,
+    noise: Schedule = full_noise,
+    num_warmup: int = 0,
+) -> Algorithm:
+    """SGLD: an unadjusted sampler, biased by its step size and its gradient noise.
+
+    With step size e, preconditioner G (1 without one) and standard normal n, one step
+
+        x <- x + e G grad(x) + sqrt(2 e G) n
+
+    costs one minibatch gradient. On a Gaussian of variance s^2 with an exact gradient
+    the variance of the chain is s^2 / (1 - e G / (2 s^2)). The temperature is the log
+    posterior's own.
+
+    The preconditioner is G = 1 / (damping + sqrt(v)), v the running mean of the squared
+    gradient, without its bias towards zero. A G that follows x calls for another drift,
+    Gamma = sum_j dG_ij / dx_j, which takes second derivatives.
+
+    - `rmsprop` learns G in the warm-up and keeps it from then on: Gamma is zero, and
+      the target is the posterior.
+    - `adaptive_rmsprop` goes on learning and drops Gamma, as Li et al. do. Where v
+      follows x faster than x moves, a parameter alone then has the density posterior /
+      G instead, which is broader.
+
+    Args:
+        log_posterior: From `posterior.build`, or anything with its `minibatch`.
+        step_size: e, in squared units of the parameters (with a preconditioner, in
+            units of the parameters), or an optax schedule of the iteration.
+        batch_size: Examples a gradient takes, over all devices of a chain.
+        preconditioner: `rmsprop`, `adaptive_rmsprop` or None.
+        decay: Weight of the past in v, in [0, 1).
+        damping: In nats per unit of the parameters; gradients well below it count as
+            equal. The gradient is that of the whole log posterior: Li et al.'s lambda
+            times the number of examples.
+        noise: Schedule of what multiplies the variance of n; 0 descends without noise.
+        num_warmup: First iterations, which are not kept.
+
+    Returns:
+        `Algorithm`.
+
+    Example:
+        >>> algorithm = build(
+        ...     log_posterior, step_size=1e-6, batch_size=64
+        ... )  # doctest: +SKIP
+    """
+    checks.positive(damping=damping)
+    checks.at_least(0, num_warmup=num_warmup)
+    _check_preconditioner(preconditioner, decay, num_warmup)
+    num_learning = num_warmup if preconditioner == "rmsprop" else jnp.inf
+    schedule = as_schedule(step_size)
+    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
+    move: Callable[..., Any] = diffusions.overdamped_langevin()
+
+    def init(key: Key, params: Params, data: Data) -> State:
+        del key, data
+        mean_square = optax.tree.zeros_like(params) if preconditioner else ()
+        return State(params, mean_square, jnp.array(0))
+
+    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+        batch_key, noise_key = jax.random.split(key)
+        size, share = schedule(state.iteration), noise(state.iteration)
+        value, gradient = value_and_gradient(batch_key, state.position, data)
+        if preconditioner is None:
+            position = move(noise_key, state.position, gradient, size, share)
+            mean_square = state.mean_square
+        else:
+            mean_square, root = _precondition(
+                state, gradient, num_learning, decay, damping
+            )
+            # The change alone, from zero: dividing the position and multiplying it
+            # again would round it at every step.
+            origin = optax.tree.zeros_like(state.position)
+            scaled = optax.tree.mul(root, gradient)
+            change = move(noise_key, origin, scaled, size, share)
+            position = optax.tree.add(state.position, optax.tree.mul(root, change))
+        return State(position, mean_square, state.iteration + 1), Info(value, size)
+
+    return Algorithm(init, step, num_warmup)
+
+
+def _check_preconditioner(
+    preconditioner: str | None, decay: float, num_warmup: int
+) -> None:
+    """Check what belongs to it.
+
+    Raises:
+        ValueError: if there is no such preconditioner, if `rmsprop` has no warm-up to
+            learn in, or if `decay` is not in [0, 1).
+    """
+    if preconditioner not in (None, *PRECONDITIONERS):
+        raise ValueError(
+            f"`preconditioner` must be one of {', '.join(PRECONDITIONERS)} or None, "
+            f"got {preconditioner!r}."
+        )
+    if preconditioner == "rmsprop" and num_warmup == 0:
+        raise ValueError(
+            "`num_warmup` must be at least 1 for the preconditioner rmsprop, which is "
+            "learnt in the warm-up, got 0."
+        )
+    if not 0 <= decay < 1:
+        raise ValueError(f"`decay` must be at least 0 and below 1, got {decay}.")
+
+
+def _precondition(
+    state: State,
+    gradient: Params,
+    num_learning: int | float,
+    decay: float,
+    damping: float,
+) -> tuple[Params, Params]:
+    """The running mean square after this step, and the square root of G."""
+    mean_square = optax.tree.where(
+        state.iteration < num_learning,
+        optax.tree.update_moment_per_elem_norm(gradient, state.mean_square, decay, 2),
+        state.mean_square,
+    )
+    count = jnp.minimum(state.iteration + 1, num_learning)
+    unbiased = optax.tree.bias_correction(mean_square, decay, count)
+    root = jax.tree.map(lambda v: jax.lax.rsqrt(damping + jnp.sqrt(v)), unbiased)
+    return mean_square, root
