@@ -21,17 +21,19 @@ from symjax.types import Data
 
 
 class Case(NamedTuple):
-    """An algorithm; `gradients` are those that its innermost loop computes in turn."""
+    """An algorithm; how many loops a step has, and gradients in the innermost one."""
 
     name: str
     build: Callable[[Any], Any]
     gradients: int = 1
+    loops: int = 0
 
 
 SAMPLERS = [
     Case(
         "hmc",
         lambda lp: hmc.build(lp, step_size=0.3, trajectory_length=0.3, num_warmup=9),
+        loops=1,
     ),
     Case(
         "mclmc",
@@ -64,6 +66,7 @@ SAMPLERS = [
             cycle_length=7,
             exploration=0.4,
         ),
+        loops=1,
     ),
 ]
 

@@ -89,9 +89,9 @@ def test_a_gradient_costs_one_all_reduce_and_no_all_gather(case, micro_batch):
     of_arrays = [name for shape, name in reductions if "3,4" in shape]
     # The kernel's gradients, and of each the other arrays with it.
     assert len(of_arrays) == case.gradients
-    # Iterations of a draw, draws of a chunk, and for HMC the leapfrogs.
+    # Iterations of a draw, draws of a chunk, and the loops of a step: HMC's leapfrogs.
     for name in of_arrays:
-        assert name.count("while/body") == (3 if case.name == "hmc" else 2)
+        assert name.count("while/body") == 2 + case.loops
     # Another may be of a number: HMC's change of energy, the number of examples.
     assert len(reductions) <= 1 + case.gradients
     assert not re.search(r"all-gather|all-to-all|collective-permute", text)

@@ -64,6 +64,58 @@ class Sghmc:
 
 
 @dataclass(frozen=True)
+class Sgld:
+    """Stochastic-gradient Langevin dynamics: the simplest, and slow.
+
+    Attributes:
+        step_size: e in x + e gradient + sqrt(2 e) noise.
+        batch_size: Examples of a gradient.
+        preconditioner: rmsprop, learnt in the warm-up and kept; or adaptive_rmsprop,
+            which goes on learning and samples another distribution.
+        num_warmup: First steps, which are not kept.
+    """
+
+    step_size: float = 1e-4
+    batch_size: int = 128
+    preconditioner: Literal["rmsprop", "adaptive_rmsprop"] | None = None
+    num_warmup: int = 2000
+
+
+@dataclass(frozen=True)
+class Sgnht:
+    """Stochastic-gradient Nose-Hoover thermostat: takes out constant gradient noise.
+
+    Attributes:
+        step_size: In units of the parameters.
+        friction: The first one, and what the noise is injected for.
+        batch_size: Examples of a gradient.
+        num_warmup: First steps, which are not kept.
+    """
+
+    step_size: float = 0.002
+    friction: float = 20.0
+    batch_size: int = 128
+    num_warmup: int = 2000
+
+
+@dataclass(frozen=True)
+class Baoab:
+    """Underdamped Langevin dynamics with minibatches, of second order in the step.
+
+    Attributes:
+        step_size: In units of the parameters.
+        friction: Per unit of time.
+        batch_size: Examples of a gradient.
+        num_warmup: First steps, which are not kept.
+    """
+
+    step_size: float = 0.002
+    friction: float = 20.0
+    batch_size: int = 128
+    num_warmup: int = 2000
+
+
+@dataclass(frozen=True)
 class Ensemble:
     """Deep ensemble of optimised networks.
 

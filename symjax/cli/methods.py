@@ -11,7 +11,7 @@ from symjax.approximations import ensemble
 from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.samplers import hmc, mclmc, sghmc
+from symjax.samplers import baoab, hmc, mclmc, sghmc, sgld, sgnht
 from symjax.types import Algorithm, Approximation
 
 
@@ -90,12 +90,15 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
     "mclmc": _mclmc,
     "sghmc": _as_typed(sghmc.build),
+    "sgld": _as_typed(sgld.build),
+    "sgnht": _as_typed(sgnht.build),
+    "baoab": _as_typed(baoab.build),
 }
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     """What an iteration costs at the first step size."""
-    if isinstance(command, Fit) or command.sampler == "sghmc":
+    if isinstance(command, Fit) or command.sampler not in ("hmc", "mclmc"):
         return 1
     if command.sampler == "mclmc":
         return mclmc.GRADIENTS_PER_STEP

@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc, Sghmc
+from symjax.cli.hyperparameters import (
+    Baoab,
+    Ensemble,
+    Hmc,
+    Mclmc,
+    Sghmc,
+    Sgld,
+    Sgnht,
+)
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,13 @@ class Sample:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    sampler: Literal["hmc", "mclmc", "sghmc"] = "hmc"
+    sampler: Literal["hmc", "mclmc", "sghmc", "sgld", "sgnht", "baoab"] = "hmc"
     hmc: Hmc = Hmc()
     mclmc: Mclmc = Mclmc()
     sghmc: Sghmc = Sghmc()
+    sgld: Sgld = Sgld()
+    sgnht: Sgnht = Sgnht()
+    baoab: Baoab = Baoab()
     num_chains: int = 4
     num_draws: int = 200
     thinning: int = 1
