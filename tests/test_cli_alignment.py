@@ -1,12 +1,18 @@
 """`symjax align` as a user types it."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
 from test_cli import symjax
 
 from symjax import progress, store, symmetry
-from symjax.cli import aligners, chains
+from symjax.cli import aligners, alignment, chains
+
+
+SHORT = ("--num-draws", 2, "--map-steps", 1, "--hmc.num-steps", 1)
+TANH = ("--data", "wine", "--widths", 5, "--activation", "tanh", *SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +128,64 @@ def test_straight_through_matches_each_draw(run, tmp_path, monkeypatch):
 
 def test_what_cannot_be_aligned_is_explained(run, aligned, tmp_path, capsys):
     other = tmp_path / "other"
-    short = ("--num-draws", 2, "--map-steps", 1, "--hmc.num-steps", 1)
-    symjax("sample", "--data", "wine", "--widths", 3, *short, "--out", other)
+    symjax("sample", "--data", "wine", "--widths", 3, *SHORT, "--out", other)
     symjax("align", run, "--reference", other, code=2)
     assert "params/Dense_0/bias is (5,)" in capsys.readouterr().err
     symjax("align", run, "--method", "activations", code=2)
     assert "holds something else" in capsys.readouterr().err
     linear = tmp_path / "linear"
-    symjax("sample", "--data", "wine", "--widths", *short, "--out", linear)
+    symjax("sample", "--data", "wine", "--widths", *SHORT, "--out", linear)
     symjax("align", linear, code=2)
     assert "nothing to align" in capsys.readouterr().err
     symjax("sample", "--resume", aligned, code=2)
     assert "align it again" in capsys.readouterr().err
+
+
+def test_a_run_made_again_is_not_taken_for_the_one_that_was_aligned(
+    run, tmp_path, capsys
+):
+    again, beside, out = (tmp_path / name for name in ("b", "b-aligned", "to_b"))
+    symjax("sample", *TANH, "--seed", 0, "--out", again)
+    symjax("align", again)
+    symjax("align", run, "--reference", again, "--out", out)
+    kept, built, _ = parts(again)
+    assert alignment.aligned_draws(kept, built, 0) is not None
+    began = kept.created
+    shutil.rmtree(again)
+    symjax("sample", *TANH, "--seed", 1, "--out", again)
+    capsys.readouterr()
+    for stale, words in (
+        (beside, (again,)),
+        (out, (run, "--reference", again, "--out", out)),
+    ):
+        symjax("align", *words, code=2)
+        said = capsys.readouterr().err
+        for part in (f"{stale} holds something else", began, "Delete it"):
+            assert part in said
+        assert f"{again} (begun {store.open(again).created}" in said
+    # Nor is it evaluated: without memory to align anew, there are no aligned draws.
+    kept, built, _ = parts(again)
+    assert alignment.aligned_draws(kept, built, 0) is None
+    shutil.rmtree(beside)
+    symjax("align", again)
+    assert alignment.aligned_draws(kept, built, 0) is not None
+
+
+def test_draws_that_are_not_finite_leave_no_run_behind(run, tmp_path, capsys):
+    broken = tmp_path / "b"
+    shutil.copytree(run, broken)
+    kept = store.open(broken)
+    nan = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), kept.read())
+    kept.draw_arrays.write(nan, 0, 0)
+    symjax("align", broken, code=2)
+    assert "not finite" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_an_aligned_run_is_not_aligned_again(run, aligned, tmp_path, capsys):
+    out = tmp_path / "out"
+    symjax("align", aligned, "--out", out, code=2)
+    assert f"align the run that they are of, {run}." in capsys.readouterr().err
+    symjax("align", run, "--reference", aligned, "--out", out, code=2)
+    assert f"which is {run}." in capsys.readouterr().err
+    assert not out.exists()

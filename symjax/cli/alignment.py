@@ -1,5 +1,8 @@
 """`symjax align`: bring each draw of a run to the copy nearest to a reference."""
 
+import hashlib
+import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import jax
@@ -33,23 +36,30 @@ def align(command: Align, console: Console) -> Path:
         The aligned run's directory.
     """
     source = store.open(command.run)
-    built = chains.posterior_of(source)
     reference = store.open(command.reference or command.run)
+    _require_not_aligned(source, reference)
+    built = chains.posterior_of(source)
     _require_same_model(source, reference)
     aligner = aligners.build(source, built, reference, command.method)
-    target = _target(command, source, reference, built)
-    done, total = target.committed.num_draws, target.num_draws
+    path = command.out or source.path.with_name(source.path.name + _BESIDE)
+    made_of = _made_of(source, reference, command.method)
+    total = source.committed.num_draws
+    target = _begun(path, made_of, total)
+    done = 0 if target is None else target.committed.num_draws
     info = _kept_info(source)
     size = aligners.block_size(source, command.method)
-    with (
-        store.hold(target.path),
-        progress.bar("Aligning", total, done=done) as update,
-    ):
+    with ExitStack() as held:
+        if target is not None:
+            held.enter_context(store.hold(target.path))
+        update = held.enter_context(progress.bar("Aligning", total, done=done))
         for start in range(done, total, size):
             stop = min(start + size, total)
             draws, block = aligners.aligned_block(source, built, aligner, start, stop)
-            block |= {name: values[:, start:stop] for name, values in info.items()}
-            target.append(draws, start, dict(sorted(block.items())), start)
+            if target is None:  # Not before, so that a failure leaves no empty run.
+                target = _create(path, source, made_of, built)
+                held.enter_context(store.hold(target.path))
+            kept = {name: values[:, start:stop] for name, values in info.items()}
+            target.append(draws, start, dict(sorted((kept | block).items())), start)
             target.commit(
                 {"done": jnp.asarray(stop)},
                 iteration=stop,
@@ -57,8 +67,9 @@ def align(command: Align, console: Console) -> Path:
                 finished=stop == total,
             )
             update(stop, "")
-    _say(target, console)
-    return target.path
+    finished = store.open(path)
+    _say(finished, console)
+    return finished.path
 
 
 def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | None:
@@ -70,12 +81,12 @@ def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | Non
         max_bytes: Draws above this size are not aligned on the way.
 
     Returns:
-        What `symjax align` wrote beside the run, if that is of all its draws; else they
-        are aligned in memory, by their weights. None for a network without
-        permutations, and for too many draws.
+        What `symjax align` wrote beside the run, if that is of all its draws and of
+        this run, not of one that lay there before; else they are aligned in memory, by
+        their weights. None for a network without permutations, and for too many draws.
     """
     beside = source.path.with_name(source.path.name + _BESIDE)
-    if (beside / "commit.json").exists():
+    if _is_run(beside):
         kept = store.open(beside)
         is_of_all = kept.num_draws == source.committed.num_draws
         if _is_of(kept, source) and is_of_all and kept.committed.finished:
@@ -94,6 +105,25 @@ def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | Non
             parts.append(aligners.aligned_block(source, built, aligner, start, stop)[0])
             update(stop, "")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def _require_not_aligned(source: Run, reference: Run) -> None:
+    """Draws as they were sampled, of the run and of the reference.
+
+    Raises:
+        ValueError: naming the run that aligned draws are of, or are aligned to.
+    """
+    if "aligned" in source.config:
+        raise ValueError(
+            f"{source.path} holds aligned draws already: align the run that they are "
+            f"of, {source.config['aligned']['run']}."
+        )
+    if "aligned" in reference.config:
+        raise ValueError(
+            f"`--reference` must be a run as it was sampled, but {reference.path} "
+            "holds aligned draws and no warm-up. Name what they are aligned to, which "
+            f"is {reference.config['aligned']['reference']}."
+        )
 
 
 def _require_same_model(source: Run, reference: Run) -> None:
@@ -115,28 +145,59 @@ def _require_same_model(source: Run, reference: Run) -> None:
             )
 
 
-def _target(command: Align, source: Run, reference: Run, built: Posterior) -> Run:
-    """The aligned run: a new one, or the one that is to be gone on with.
+def _made_of(source: Run, reference: Run, method: str) -> dict[str, str]:
+    """What an aligned run records of its making."""
+    return {
+        "run": str(source.path),
+        "run_began": _beginning(source),
+        "reference": str(reference.path),
+        "reference_began": _beginning(reference),
+        "method": method,
+    }
+
+
+def _beginning(run: Run) -> str:
+    """When a run began, and a digest of with what: one made again has another."""
+    header = json.dumps([run.config, run.environment], sort_keys=True)
+    return f"{run.created}, {hashlib.sha256(header.encode()).hexdigest()[:8]}"
+
+
+def _begun(path: Path, made_of: dict[str, str], num_draws: int) -> Run | None:
+    """The aligned run that is to be gone on with; None if there is none yet.
 
     Raises:
         ValueError: if the folder holds another run.
     """
-    path = command.out or source.path.with_name(source.path.name + _BESIDE)
-    num_draws = source.committed.num_draws
-    made_of = {
-        "run": str(source.path),
-        "reference": str(reference.path),
-        "method": command.method,
-    }
-    if not (path / "commit.json").exists():
-        return _create(path, source, made_of, built)
+    if not _is_run(path):
+        return None
     kept = store.open(path)
-    if kept.config.get("aligned") != made_of or kept.num_draws != num_draws:
+    found = kept.config.get("aligned")
+    if found == made_of and kept.num_draws == num_draws:
+        return kept
+    wanted = _described(made_of, num_draws)
+    if found is None:
         raise ValueError(
-            f"{kept.path} holds something else than {num_draws} draws of {source.path} "
-            f"aligned by {command.method} to {reference.path}. Choose another `--out`."
+            f"{kept.path} holds something else than {wanted}: a run that is not "
+            "aligned. Choose another `--out`."
         )
-    return kept
+    raise ValueError(
+        f"{kept.path} holds something else than {wanted}: it holds "
+        f"{_described(found, kept.num_draws)}. Delete it to align anew, or choose "
+        "another `--out`."
+    )
+
+
+def _described(made_of: dict[str, str], num_draws: int) -> str:
+    run, reference = (
+        f"{made_of[name]} (begun {made_of.get(f'{name}_began', 'at an unknown time')})"
+        for name in ("run", "reference")
+    )
+    return f"{num_draws} draws of {run}, aligned by {made_of['method']} to {reference}"
+
+
+def _is_run(path: Path) -> bool:
+    """Whether there is a run, created to its end."""
+    return (path / "config.json").exists()
 
 
 def _create(path: Path, source: Run, made_of: dict[str, str], built: Posterior) -> Run:
@@ -169,8 +230,8 @@ def _kept_info(source: Run) -> dict[str, np.ndarray]:
 
 def _is_of(aligned: Run, source: Run) -> bool:
     """Whether a run holds the aligned draws of another."""
-    made_of = aligned.config.get("aligned", {})
-    return made_of.get("run") == made_of.get("reference") == str(source.path)
+    found = aligned.config.get("aligned")
+    return found is not None and found == _made_of(source, source, found["method"])
 
 
 def _say(target: Run, console: Console) -> None:
