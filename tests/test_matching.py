@@ -283,6 +283,14 @@ def test_random_starts_are_never_worse():
         assert nearer <= near * (1 + 1e-6)
 
 
+def test_traced_networks_are_refused():
+    network = CASES["mlp relu"].make()
+    spec = spec_of(network)
+    match = jax.jit(lambda p: symmetry.match_weights(spec, p, network.params))
+    with pytest.raises(TypeError, match="`params` must be arrays, got some that"):
+        match(network.params)
+
+
 def test_parameters_of_another_network_are_refused():
     network, other = CASES["mlp relu"].make(), CASES["mlp equinox"].make()
     spec = spec_of(network)

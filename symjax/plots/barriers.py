@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
 from symjax.plots import style
 from symjax.plots.style import Numbers
@@ -80,6 +81,9 @@ def planes(
     low = min(float(np.min(values)) for values in every)
     high = float(np.quantile(every[0], 0.9))
     levels = np.linspace(low, max(high, low + 1e-6), 16)
+    # One scale for all, so that networks that are nearer look nearer.
+    right, top = (max(np.max(panel[i]) for panel in panels.values()) for i in (0, 1))
+    left, bottom = (min(np.min(panel[i]) for panel in panels.values()) for i in (0, 1))
     drawn = []
     for ax, (title, (x, y, values, points)) in zip(axes, panels.items(), strict=True):
         filled = ax.contourf(x, y, values, levels, cmap="Blues", extend="max")
@@ -87,18 +91,23 @@ def planes(
         style.dress(ax, title=title, xlabel="distance between weights", columns=2)
         ax.grid(visible=False)
         ax.set_aspect("equal")
+        ax.set_xlim(left, right)
+        ax.set_ylim(bottom, top)
         ax.plot(*np.asarray(points).T, "o", color=style.ALERT, markersize=5)
         for point, network in zip(np.asarray(points), names, strict=True):
+            is_right = point[0] > (left + right) / 2
             ax.annotate(
                 network,
                 point,
-                xytext=(4, 4),
+                xytext=(-4 if is_right else 4, 4),
                 textcoords="offset points",
+                ha="right" if is_right else "left",
                 fontsize=style.SMALL,
                 color=style.INK,
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
-    bar = fig.colorbar(drawn[0], ax=axes, shrink=0.8)
+    ticks = MaxNLocator(5)
+    bar = fig.colorbar(drawn[0], ax=axes, shrink=0.8, ticks=ticks, format="%.2g")
     bar.set_label(label, fontsize=style.SMALL, color=style.MUTED)
     bar.ax.tick_params(labelsize=style.SMALL, colors=style.MUTED)
     return fig

@@ -5,6 +5,9 @@ answer; all else goes to SciPy. Measured with `scripts/benchmark_assignment.py` 
 CPU cores, 256 to 1024 units: `optax.assignment` takes 3 to 6 times as long as SciPy
 where units of both sides are independent. Where noise of 0.3 parts them, each place
 mostly gains most by a unit of its own, and to see that takes 0.05 to 0.4 times as long.
+With an H100 beside 16 cores, 64 problems of 512 units that are independent take SciPy
+in a loop 750 ms, in threads 117, this 123, `optax.assignment` on the card 815; with
+noise of 0.3 they take 204, 74, 82 and 45 ms. So the host solves all.
 """
 
 import os

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from symjax import trees
@@ -139,7 +140,14 @@ def flatten(spec: Spec, params: Params) -> tuple[Params, tuple[int, ...]]:
 
     Raises:
         ValueError: If leaves don't have the same leading axes, or there is no network.
+        TypeError: If the networks are traced.
     """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
+        raise TypeError(
+            "`params` must be arrays, got some that are traced by `jax.jit` or another "
+            "transformation: the assignments are solved on the host. Match outside of "
+            "it, and move networks inside by `symmetry.act`."
+        )
     shapes = dict(spec.shapes)
     named = list(zip(trees.paths(params), trees.shapes(params), strict=True))
     spare = [len(shape) - len(shapes[path]) for path, shape in named if path in shapes]
