@@ -16,7 +16,7 @@ from blackjax.adaptation.step_size import (
 )
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
+from symjax import checks, trees
 from symjax.types import Data, Key, Params
 
 
@@ -163,3 +163,8 @@ def check_friction(step_size: float | Schedule, friction: float) -> None:
             "`step_size` * `friction` must be at most 1, got "
             f"{step_size} * {friction} = {step_size * friction:.3g}."
         )
+
+
+def kinetic_temperature(momentum: Params) -> Float[Array, ""]:
+    """The mean squared momentum, 1 on average at the target's temperature."""
+    return optax.tree.norm(momentum, squared=True) / trees.size(momentum)

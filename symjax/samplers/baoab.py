@@ -17,8 +17,14 @@ import optax
 from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
-from symjax import checks, trees
-from symjax.samplers import Schedule, as_schedule, full_noise, minibatch_gradient
+from symjax import checks
+from symjax.samplers import (
+    Schedule,
+    as_schedule,
+    full_noise,
+    kinetic_temperature,
+    minibatch_gradient,
+)
 from symjax.types import Algorithm, Data, Key, Params
 
 
@@ -108,9 +114,8 @@ def build(
         position = optax.tree.add_scale(halfway, size / 2, momentum)
         value, gradient = value_and_gradient(batch_key, position, data)
         between = optax.tree.add_scale(momentum, size / 2, gradient)
-        temperature = optax.tree.norm(between, squared=True) / trees.size(between)
         momentum = optax.tree.add_scale(momentum, size, gradient)
-        info = Info(value, temperature, size)
+        info = Info(value, kinetic_temperature(between), size)
         return State(position, momentum, state.iteration + 1), info
 
     def refresh(

@@ -23,12 +23,13 @@ from blackjax.sgmcmc import diffusions
 from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
-from symjax import checks, trees
+from symjax import checks
 from symjax.samplers import (
     Schedule,
     as_schedule,
     check_friction,
     full_noise,
+    kinetic_temperature,
     minibatch_gradient,
 )
 from symjax.types import Algorithm, Data, Key, Params
@@ -127,8 +128,7 @@ def build(
             size,
             noise(state.iteration),
         )
-        temperature = optax.tree.norm(momentum, squared=True) / trees.size(momentum)
-        info = Info(value, temperature, thermostat, size)
+        info = Info(value, kinetic_temperature(momentum), thermostat, size)
         return State(position, momentum, thermostat, state.iteration + 1), info
 
     return Algorithm(init, step, num_warmup)

@@ -146,12 +146,14 @@ class Matcher(NamedTuple):
         self, target: Boxes, element: Elements
     ) -> Float[np.ndarray, " network"]:
         """The objective: the sum of products with the target, weight by weight."""
-        found = []
-        for part in stacks.every_part(element, self.at_once):
+
+        def of_part(part: Part) -> Float[np.ndarray, " network"]:
             own = stacks.pick(element, part)
-            values = descent.similarity(self.spec, target, self.load(part), own)
-            found.append((part, values))
-        return stacks.join(found)
+            return descent.similarity(self.spec, target, self.load(part), own)
+
+        return stacks.join(
+            stacks.each(stacks.every_part(element, self.at_once), of_part)
+        )
 
     def descend(
         self, target: Boxes, start: Matched, max_sweeps: int | None = None
