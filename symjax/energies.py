@@ -1,19 +1,28 @@
 """Energies of Hamiltonian samplers: a metric on the pytree, and changes of energy."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import optax
 from blackjax.mcmc import metrics
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from blackjax.util import generate_gaussian_noise
-from jaxtyping import Array, Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
 
 from symjax.types import Key, LogDensity, Params
 
 
+InverseMassMatrix: TypeAlias = Any
+"""M^-1: one number; or its diagonal, a pytree like the parameters of numbers or arrays;
+or blackjax's `LowRankInverseMassMatrix` of the ravelled parameters."""
+
+
 def change(
     log_density: LogDensity,
-    inverse_mass_matrix: float | Params,
+    inverse_mass_matrix: InverseMassMatrix,
     data: Any,
     start: Any,
     end: Any,
@@ -25,36 +34,77 @@ def change(
     Args:
         log_density: Its `difference` is used if it has one. Others are subtracted, at
             full matrix precision.
-        inverse_mass_matrix: Diagonal of M^-1, as in `diagonal_metric`.
+        inverse_mass_matrix: M^-1.
         data: What the log density takes.
         start: blackjax's `IntegratorState`: position and momentum.
         end: The same, at the end of a trajectory.
     """
-    kinetic = jax.tree.map(
-        lambda p, q, m: jnp.sum(m * (q - p) * (q + p)) / 2,
-        start.momentum,
-        end.momentum,
-        _broadcast(inverse_mass_matrix, start.momentum),
-    )
     difference = getattr(log_density, "difference", None)
     if difference is None:
         with jax.default_matmul_precision("highest"):
             gain = log_density(end.position, data) - log_density(start.position, data)
     else:
         gain = difference(start.position, end.position, data)
-    return _total(kinetic) - gain
+    return kinetic_change(inverse_mass_matrix, start.momentum, end.momentum) - gain
 
 
-def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
-    """A diagonal metric on the pytree itself; blackjax's own ravels it.
+def kinetic_change(
+    inverse_mass_matrix: InverseMassMatrix, start: Params, end: Params
+) -> Float[Array, ""]:
+    """The kinetic energy of momentum `end` less that of `start`, in nats."""
+    mean_velocity = velocity(
+        inverse_mass_matrix, jax.tree.map(lambda p, q: (p + q) / 2, start, end)
+    )
+    return jnp.asarray(optax.tree.vdot(optax.tree.sub(end, start), mean_velocity))
+
+
+def relative_density(
+    log_density: LogDensity, start: Params, data: Any
+) -> Callable[[Params], Float[Array, ""]]:
+    """The log density less that at `start`, as a function of the parameters alone.
 
     Args:
-        inverse_mass_matrix: Diagonal of M^-1: one number, or one number or array for
-            each leaf.
+        log_density: Its `relative_to` is used if it has one. Others are subtracted, at
+            full matrix precision.
+        start: Where it is zero.
+        data: What the log density takes.
+    """
+    relative_to = getattr(log_density, "relative_to", None)
+    if relative_to is not None:
+        return relative_to(start, data)
+
+    def density(params: Params) -> Float[Array, ""]:
+        with jax.default_matmul_precision("highest"):
+            return log_density(params, data)
+
+    base = density(start)
+    return lambda params: density(params) - base
+
+
+def velocity(inverse_mass_matrix: InverseMassMatrix, momentum: Params) -> Params:
+    """M^-1 p."""
+    if isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        sigma, vectors, values = inverse_mass_matrix
+        flat, unravel = ravel_pytree(momentum)
+        scaled = sigma * flat
+        along = (values - 1) * (vectors.T @ scaled)
+        return unravel(sigma * (scaled + vectors @ along))
+    return jax.tree.map(
+        jnp.multiply, _broadcast(inverse_mass_matrix, momentum), momentum
+    )
+
+
+def metric(inverse_mass_matrix: InverseMassMatrix) -> metrics.Metric:
+    """A Gaussian metric on the pytree itself; blackjax's own diagonal one ravels it.
+
+    Args:
+        inverse_mass_matrix: M^-1.
 
     Returns:
         blackjax's `Metric`, for kernels that check no turning and scale nothing.
     """
+    if isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        return metrics.gaussian_euclidean_low_rank(*inverse_mass_matrix)
 
     def sample_momentum(key: Key, position: Params) -> Params:
         # One draw for all leaves: a draw a leaf takes XLA ten times as long to compile.
@@ -65,13 +115,8 @@ def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
 
     def kinetic_energy(momentum: Params, position: Params = None) -> Float[Array, ""]:
         del position
-        return _total(
-            jax.tree.map(
-                lambda p, m: jnp.sum(m * p * p) / 2,
-                momentum,
-                _broadcast(inverse_mass_matrix, momentum),
-            )
-        )
+        twice = optax.tree.vdot(momentum, velocity(inverse_mass_matrix, momentum))
+        return jnp.asarray(twice / 2)
 
     def unused(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("This metric neither checks turning nor scales.")
@@ -79,14 +124,44 @@ def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
     return metrics.Metric(sample_momentum, kinetic_energy, unused, unused)
 
 
-def _broadcast(inverse_mass_matrix: float | Params, params: Params) -> Params:
+def turning(
+    inverse_mass_matrix: InverseMassMatrix, like: Params
+) -> Callable[[Params, Params, Params], Bool[Array, ""]]:
+    """Whether a trajectory turns back, from its two end momenta and their sum.
+
+    Args:
+        inverse_mass_matrix: M^-1.
+        like: Parameters, for their shapes.
+
+    Returns:
+        blackjax's `CheckTurning`, of momenta like the parameters or ravelled.
+
+    References:
+        Betancourt (2017), A conceptual introduction to Hamiltonian Monte Carlo,
+        appendix A.4.2; halves of the ends are left out of the sum, as in Stan.
+    """
+    if not isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        full = jax.tree.map(
+            lambda m, leaf: jnp.broadcast_to(jnp.asarray(m, leaf.dtype), leaf.shape),
+            _broadcast(inverse_mass_matrix, like),
+            like,
+        )
+        inverse_mass_matrix = ravel_pytree(full)[0]
+
+    def is_turning(left: Params, right: Params, total: Params) -> Bool[Array, ""]:
+        first, last, every = (ravel_pytree(tree)[0] for tree in (left, right, total))
+        between = every - (first + last) / 2
+        return (velocity(inverse_mass_matrix, first) @ between <= 0) | (
+            velocity(inverse_mass_matrix, last) @ between <= 0
+        )
+
+    return is_turning
+
+
+def _broadcast(inverse_mass_matrix: InverseMassMatrix, params: Params) -> Params:
     """One number, or one number or array a leaf, as a pytree like `params`."""
     if jax.tree_util.all_leaves([inverse_mass_matrix]) and (
         jnp.ndim(inverse_mass_matrix) == 0
     ):
         return jax.tree.map(lambda _: inverse_mass_matrix, params)
     return inverse_mass_matrix
-
-
-def _total(tree: Params) -> Float[Array, ""]:
-    return jnp.sum(jnp.stack(jax.tree.leaves(tree)))

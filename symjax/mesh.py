@@ -127,16 +127,25 @@ def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any
     return jax.vmap(function, in_axes, axis_name=_BLOCK)
 
 
+def knows_chains() -> bool:
+    """Whether this runs inside `vmap_chains`."""
+    try:
+        jax.lax.axis_size(_BLOCK)
+    except NameError:
+        return False
+    return True
+
+
 def num_chains() -> int:
-    """How many chains run together."""
-    if not _is_vmapped():
+    """How many chains run together; 1 outside `vmap_chains`."""
+    if not knows_chains():
         return 1
     return jax.lax.axis_size(_BLOCK) * _num_groups()
 
 
 def chain_index() -> Int[Array, ""]:
     """Which of all chains this one is, from 0."""
-    if not _is_vmapped():
+    if not knows_chains():
         return jnp.array(0)
     index = jax.lax.axis_index(_BLOCK)
     if _is_mapped():
@@ -150,7 +159,7 @@ def sum_over_chains(tree: Tree) -> Tree:
     Args:
         tree: Each chain's own arrays.
     """
-    if not _is_vmapped():
+    if not knows_chains():
         return tree
     total = jax.lax.psum(tree, _BLOCK)
     return jax.lax.psum(total, "chain") if _is_mapped() else total
@@ -162,7 +171,7 @@ def gather_chains(tree: Tree) -> Tree:
     Args:
         tree: Each chain's own arrays.
     """
-    if not _is_vmapped():
+    if not knows_chains():
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
     block = jax.lax.all_gather(tree, _BLOCK)
     return jax.lax.all_gather(block, "chain", tiled=True) if _is_mapped() else block
@@ -177,7 +186,7 @@ def same_in_all_chains(value: Int[Array, ""]) -> Int[Array, ""]:
     Args:
         value: Equal in all chains, such as the iteration.
     """
-    return jax.lax.pmax(value, _BLOCK) if _is_vmapped() else value
+    return jax.lax.pmax(value, _BLOCK) if knows_chains() else value
 
 
 def sum_over_data(tree: Tree) -> Tree:
@@ -249,14 +258,6 @@ def take(data: Data, indices: Int[Array, " batch"]) -> Data:
 
 def _num_groups() -> int:
     return jax.lax.axis_size("chain") if _is_mapped() else 1
-
-
-def _is_vmapped() -> bool:
-    try:
-        jax.lax.axis_size(_BLOCK)
-    except NameError:
-        return False
-    return True
 
 
 def _is_mapped() -> bool:

@@ -6,12 +6,23 @@ from typing import Any
 
 import optax
 
-from symjax import checks, trees
+from symjax import checks, hamiltonian, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc
+from symjax.cli.hyperparameters import DynamicHmc, Ensemble, Hmc, Mclmc
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.samplers import baoab, hmc, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import (
+    baoab,
+    chees,
+    dynamic_hmc,
+    hmc,
+    mala,
+    mclmc,
+    nuts,
+    sghmc,
+    sgld,
+    sgnht,
+)
 from symjax.types import Algorithm, Approximation
 
 
@@ -55,17 +66,34 @@ def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
     Raises:
         ValueError: if both a length and a number of steps were asked for.
     """
-    resolved = asdict(options)
-    if options.num_steps is not None:
-        if options.trajectory_length != Hmc.trajectory_length:
-            raise ValueError(
-                "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
-                f"{options.num_steps} and {options.trajectory_length}."
-            )
-        resolved["trajectory_length"] = None
-    elif options.trajectory_length == "rule":
-        resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
+    if options.num_steps is None:
+        return _with_length(options, built)
+    if options.trajectory_length != Hmc.trajectory_length:
+        raise ValueError(
+            "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
+            f"{options.num_steps} and {options.trajectory_length}."
+        )
+    return _with_mass_matrix(options) | {"trajectory_length": None}
+
+
+def _with_length(options: Hmc | DynamicHmc, built: Posterior) -> dict[str, Any]:
+    """The options, the rule for the length worked out."""
+    resolved = _with_mass_matrix(options)
+    if options.trajectory_length == "rule":
+        std = built.prior_std() if options.mass_matrix == "unit" else 1.0
+        resolved["trajectory_length"] = hmc.rule_length(std)
     return resolved
+
+
+def _with_mass_matrix(options: Any) -> dict[str, Any]:
+    """The options as `build` takes them."""
+    resolved = asdict(options)
+    name = resolved.pop("mass_matrix")
+    return resolved | {"inverse_mass_matrix": 1.0 if name == "unit" else name}
+
+
+def _dynamic_hmc(options: DynamicHmc, built: Posterior) -> Algorithm:
+    return dynamic_hmc.build(built.log_posterior, **_with_length(options, built))
 
 
 def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
@@ -86,8 +114,21 @@ def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Alg
     return lambda options, built: build(built.log_posterior, **asdict(options))
 
 
+def _with_mass(
+    build: Callable[..., Algorithm],
+) -> Callable[[Any, Posterior], Algorithm]:
+    """The same, with a mass matrix by name."""
+    return lambda options, built: build(
+        built.log_posterior, **_with_mass_matrix(options)
+    )
+
+
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
+    "dynamic_hmc": _dynamic_hmc,
+    "nuts": _with_mass(nuts.build),
+    "chees": _as_typed(chees.build),
+    "mala": _with_mass(mala.build),
     "mclmc": _mclmc,
     "sghmc": _as_typed(sghmc.build),
     "sgld": _as_typed(sgld.build),
@@ -97,15 +138,27 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
-    """What an iteration costs at the first step size."""
-    if isinstance(command, Fit) or command.sampler not in ("hmc", "mclmc"):
+    """What an iteration costs at the first step size.
+
+    NUTS and ChEES find their lengths as they go: of NUTS the most is said, of ChEES a
+    trajectory by the reference rule.
+    """
+    if isinstance(command, Fit):
         return 1
+    options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
         return mclmc.GRADIENTS_PER_STEP
-    options = _hmc_options(command.hmc, built)
-    return options["num_steps"] or hmc.count_steps(
-        options["trajectory_length"], options["step_size"]
-    )
+    if command.sampler == "nuts":
+        return 2**options.max_num_doublings - 1
+    if command.sampler == "chees":
+        length = hmc.rule_length(built.prior_std())
+        return hamiltonian.count_steps(length, options.step_size)
+    if command.sampler not in ("hmc", "dynamic_hmc"):
+        return 1
+    if getattr(options, "num_steps", None):
+        return options.num_steps
+    length = _with_length(options, built)["trajectory_length"]
+    return hamiltonian.count_steps(length, options.step_size)
 
 
 def batch_size(command: Sample | Fit) -> int | None:

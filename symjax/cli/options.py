@@ -8,9 +8,13 @@ import tyro
 
 from symjax.cli.hyperparameters import (
     Baoab,
+    Chees,
+    DynamicHmc,
     Ensemble,
     Hmc,
+    Mala,
     Mclmc,
+    Nuts,
     Sghmc,
     Sgld,
     Sgnht,
@@ -73,8 +77,23 @@ class Sample:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    sampler: Literal["hmc", "mclmc", "sghmc", "sgld", "sgnht", "baoab"] = "hmc"
+    sampler: Literal[
+        "hmc",
+        "dynamic_hmc",
+        "nuts",
+        "chees",
+        "mala",
+        "mclmc",
+        "sghmc",
+        "sgld",
+        "sgnht",
+        "baoab",
+    ] = "hmc"
     hmc: Hmc = Hmc()
+    dynamic_hmc: DynamicHmc = DynamicHmc()
+    nuts: Nuts = Nuts()
+    chees: Chees = Chees()
+    mala: Mala = Mala()
     mclmc: Mclmc = Mclmc()
     sghmc: Sghmc = Sghmc()
     sgld: Sgld = Sgld()
