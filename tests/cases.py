@@ -21,6 +21,7 @@ from symjax.samplers import (
     chees,
     cyclical,
     dynamic_hmc,
+    ghmc,
     hmc,
     mala,
     mclmc,
@@ -28,6 +29,7 @@ from symjax.samplers import (
     sghmc,
     sgld,
     sgnht,
+    tempering,
 )
 from symjax.types import Data
 
@@ -75,6 +77,21 @@ SAMPLERS = [
     Case(
         "chees",
         lambda lp: chees.build(lp, step_size=0.2, num_warmup=9),
+        loops=1,
+        meets=True,
+    ),
+    Case(
+        "ghmc",
+        lambda lp: ghmc.build(lp, num_warmup=9),
+        meets=True,
+    ),
+    Case(
+        "tempering",
+        lambda lp: tempering.build(
+            lambda density: hmc.build(density, step_size=0.1, num_steps=2),
+            lp,
+            temperatures=(1.0, 2.0),
+        ),
         loops=1,
         meets=True,
     ),

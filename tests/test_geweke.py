@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from symjax import densities, posterior
-from symjax.samplers import hmc
+from symjax.samplers import dynamic_hmc, ghmc, hmc, mala, nuts
 from symjax.types import Data
 
 
@@ -48,7 +48,8 @@ def draw_pair(key):
 
 def move(key, params, y, algorithm, num_transitions):
     data = Data(jnp.asarray(X), y, jnp.ones(len(X), bool))
-    state = algorithm.init(key, params, data)
+    init_key, key = jax.random.split(key)
+    state = algorithm.init(init_key, params, data)
     for i in range(num_transitions):
         state, _ = algorithm.step(jax.random.fold_in(key, i), state, data)
     return state.position
@@ -97,8 +98,19 @@ def log_posterior(**options):
     return posterior.build(network, PRIOR, densities.heteroscedastic, **options)
 
 
-def test_hmc_keeps_the_joint_distribution():
-    algorithm = hmc.build(log_posterior(), step_size=0.2, num_steps=4)
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (hmc, {"step_size": 0.2, "num_steps": 4}),
+        (dynamic_hmc, {"step_size": 0.2, "trajectory_length": 0.8}),
+        (nuts, {"step_size": 0.2, "max_num_doublings": 4}),
+        (mala, {"step_size": 0.05}),
+        (ghmc, {"step_size": 0.2, "damping": 0.7}),
+    ],
+    ids=lambda value: getattr(value, "__name__", "").rpartition(".")[2],
+)
+def test_the_joint_distribution_is_kept(sampler, options):
+    algorithm = sampler.build(log_posterior(), **options)
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
 
 

@@ -11,6 +11,7 @@ from symjax.cli.hyperparameters import (
     Chees,
     DynamicHmc,
     Ensemble,
+    Ghmc,
     Hmc,
     Mala,
     Mclmc,
@@ -82,6 +83,7 @@ class Sample:
         "dynamic_hmc",
         "nuts",
         "chees",
+        "ghmc",
         "mala",
         "mclmc",
         "sghmc",
@@ -93,6 +95,7 @@ class Sample:
     dynamic_hmc: DynamicHmc = DynamicHmc()
     nuts: Nuts = Nuts()
     chees: Chees = Chees()
+    ghmc: Ghmc = Ghmc()
     mala: Mala = Mala()
     mclmc: Mclmc = Mclmc()
     sghmc: Sghmc = Sghmc()
