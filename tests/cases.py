@@ -16,7 +16,16 @@ import optax
 
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
-from symjax.samplers import baoab, cyclical, hmc, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import (
+    adjusted_mclmc,
+    baoab,
+    cyclical,
+    hmc,
+    mclmc,
+    sghmc,
+    sgld,
+    sgnht,
+)
 from symjax.types import Data
 
 
@@ -39,6 +48,14 @@ SAMPLERS = [
         "mclmc",
         lambda lp: mclmc.build(lp, step_size=0.3, decoherence_length=2.0, num_warmup=9),
         gradients=2,
+    ),
+    Case(
+        "adjusted_mclmc",
+        lambda lp: adjusted_mclmc.build(
+            lp, step_size=0.3, trajectory_length=0.9, num_warmup=9
+        ),
+        gradients=2,
+        loops=1,
     ),
     Case(
         "sghmc",

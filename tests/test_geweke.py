@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from symjax import densities, posterior
-from symjax.samplers import hmc
+from symjax.samplers import adjusted_mclmc, hmc, mclmc
 from symjax.types import Data
 
 
@@ -100,6 +100,15 @@ def log_posterior(**options):
 def test_hmc_keeps_the_joint_distribution():
     algorithm = hmc.build(log_posterior(), step_size=0.2, num_steps=4)
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
+
+
+def test_adjusted_mclmc_keeps_the_joint_distribution():
+    """At a step at which MCLMC, which accepts all, does not."""
+    options = {"step_size": 0.9}
+    algorithm = adjusted_mclmc.build(log_posterior(), trajectory_length=2.7, **options)
+    assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
+    unadjusted = mclmc.build(log_posterior(), decoherence_length=2.7, **options)
+    assert p_values(unadjusted, num_transitions=9).min() < 1e-8
 
 
 @pytest.mark.parametrize(

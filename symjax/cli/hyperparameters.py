@@ -47,6 +47,24 @@ class Mclmc:
 
 
 @dataclass(frozen=True)
+class AdjustedMclmc:
+    """MCLMC with an accept step: exact.
+
+    Attributes:
+        trajectory_length: Way of a trajectory, Euclidean over all weights; `rule` is
+            half the prior std times the root of their number.
+        step_size: Way of the first step; default: a twentieth of that length.
+        num_warmup: First iterations, which adapt the step size and are not kept.
+        target_acceptance: What the warm-up aims at.
+    """
+
+    trajectory_length: float | Literal["rule"] = "rule"
+    step_size: float | None = None
+    num_warmup: int = 50
+    target_acceptance: float = 0.9
+
+
+@dataclass(frozen=True)
 class Sghmc:
     """Stochastic-gradient HMC: cheap, and biased by its step size.
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import optax
 
-from symjax import checks, trees
+from symjax import checks, isokinetic, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import Ensemble, Hmc, Mclmc
+from symjax.cli.hyperparameters import AdjustedMclmc, Ensemble, Hmc, Mclmc
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.samplers import baoab, hmc, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import adjusted_mclmc, baoab, hmc, mclmc, sghmc, sgld, sgnht
 from symjax.types import Algorithm, Approximation
 
 
@@ -81,6 +81,25 @@ def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
     return make(built.log_posterior, **resolved)
 
 
+def _adjusted_mclmc(options: AdjustedMclmc, built: Posterior) -> Algorithm:
+    resolved = _adjusted_mclmc_options(options, built)
+    return adjusted_mclmc.build(built.log_posterior, **resolved)
+
+
+def _adjusted_mclmc_options(
+    options: AdjustedMclmc, built: Posterior
+) -> dict[str, Any]:
+    """The arguments of `adjusted_mclmc.build`, its lengths worked out."""
+    length = options.trajectory_length
+    if length == "rule":
+        num_params = trees.size(built.shapes)
+        length = adjusted_mclmc.rule_length(built.prior_std(), num_params)
+    return asdict(options) | {
+        "trajectory_length": length,
+        "step_size": options.step_size or length / 20,
+    }
+
+
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
     """A sampler whose options are the arguments of its `build`."""
     return lambda options, built: build(built.log_posterior, **asdict(options))
@@ -89,6 +108,7 @@ def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Alg
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
     "mclmc": _mclmc,
+    "adjusted_mclmc": _adjusted_mclmc,
     "sghmc": _as_typed(sghmc.build),
     "sgld": _as_typed(sgld.build),
     "sgnht": _as_typed(sgnht.build),
@@ -98,14 +118,20 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     """What an iteration costs at the first step size."""
-    if isinstance(command, Fit) or command.sampler not in ("hmc", "mclmc"):
+    if isinstance(command, Fit):
         return 1
-    if command.sampler == "mclmc":
-        return mclmc.GRADIENTS_PER_STEP
-    options = _hmc_options(command.hmc, built)
-    return options["num_steps"] or hmc.count_steps(
-        options["trajectory_length"], options["step_size"]
-    )
+    if command.sampler == "hmc":
+        options = _hmc_options(command.hmc, built)
+        return options["num_steps"] or hmc.count_steps(
+            options["trajectory_length"], options["step_size"]
+        )
+    if command.sampler == "adjusted_mclmc":
+        options = _adjusted_mclmc_options(command.adjusted_mclmc, built)
+        num_steps = adjusted_mclmc.count_steps(
+            options["trajectory_length"], options["step_size"]
+        )
+        return isokinetic.GRADIENTS_PER_STEP * num_steps
+    return isokinetic.GRADIENTS_PER_STEP if command.sampler == "mclmc" else 1
 
 
 def batch_size(command: Sample | Fit) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from symjax.cli.hyperparameters import (
+    AdjustedMclmc,
     Baoab,
     Ensemble,
     Hmc,
@@ -73,9 +74,12 @@ class Sample:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    sampler: Literal["hmc", "mclmc", "sghmc", "sgld", "sgnht", "baoab"] = "hmc"
+    sampler: Literal[
+        "hmc", "mclmc", "adjusted_mclmc", "sghmc", "sgld", "sgnht", "baoab"
+    ] = "hmc"
     hmc: Hmc = Hmc()
     mclmc: Mclmc = Mclmc()
+    adjusted_mclmc: AdjustedMclmc = AdjustedMclmc()
     sghmc: Sghmc = Sghmc()
     sgld: Sgld = Sgld()
     sgnht: Sgnht = Sgnht()
