@@ -124,7 +124,7 @@ def test_a_step_beyond_the_limit_is_refused_and_turns_round():
     seen = set()
     for i in range(40):
         new, info = jax.jit(algorithm.step)(jax.random.key(i), state, None)
-        root = np.sqrt(3 * 5e-4)
+        root = np.sqrt(3 * 1e-4)
         assert info.is_divergent == (abs(info.energy_change) > mclmc.LIMIT * root)
         stays = bool((new.position == start).all())
         assert stays == info.is_divergent

@@ -43,7 +43,7 @@ class Mclmc:
     decoherence_length: float | Literal["rule"] = "rule"
     step_size: float | None = None
     num_warmup: int = 2000
-    target_energy_variance: float = 5e-4
+    target_energy_variance: float = 1e-4
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From what was typed to a sampler or an approximation."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import optax
@@ -114,6 +114,33 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "sgnht": _as_typed(sgnht.build),
     "baoab": _as_typed(baoab.build),
 }
+
+
+UNADJUSTED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab"})
+"""The samplers without accept step, which their step size biases."""
+
+
+def halve(
+    command: Sample, built: Posterior
+) -> tuple[Algorithm, Callable[[Any], Any]]:
+    """An unadjusted sampler with half the step size, to go on from a run's end.
+
+    Returns:
+        The sampler, and `state -> state`, which halves a step size that was adapted and
+        lies in the state of a chain.
+    """
+    options = getattr(command, command.sampler)
+    if options.step_size is not None:
+        half = replace(options, step_size=options.step_size / 2)
+        command = replace(command, **{command.sampler: half})
+
+    def halve_state(state: Any) -> Any:
+        if not hasattr(state, "step_size"):
+            return state
+        return state._replace(step_size=state.step_size / 2)
+
+    algorithm: Any = build(command, built)
+    return algorithm, halve_state
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:

@@ -66,6 +66,8 @@ class Sample:
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.
+        bias_check: After a sampler without accept step, go on for a while with half the
+            step size and compare the predictive spread; half again the time.
         seed: Of the chains' keys and starts.
         out: The run directory to make. Default: runs/ and a name made of the
             options.
@@ -89,6 +91,7 @@ class Sample:
     thinning: int = 1
     start: Literal["map", "init"] = "map"
     map_steps: int = 500
+    bias_check: bool = True
     seed: int = 0
     out: Path | None = None
     resume: Path | None = None

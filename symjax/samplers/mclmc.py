@@ -96,7 +96,7 @@ def build(
     step_size: float,
     decoherence_length: float,
     num_warmup: int = 0,
-    target_energy_variance: float = 5e-4,
+    target_energy_variance: float = 1e-4,
 ) -> Algorithm:
     """MCLMC: an unadjusted sampler, biased by its step size.
 
