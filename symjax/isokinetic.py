@@ -59,9 +59,7 @@ def unit_vector(key: Key, params: Params) -> Params:
     return optax.tree.scale(1 / optax.tree.norm(noise), noise)
 
 
-def refresh(
-    key: Key, momentum: Params, share: Float[Array, ""] | float
-) -> Params:
+def refresh(key: Key, momentum: Params, share: Float[Array, ""] | float) -> Params:
     """Turn a direction by a random angle; uniform directions stay uniform.
 
     Args:
@@ -93,17 +91,13 @@ def _turn(
     length = optax.tree.norm(gradient)
     towards = optax.tree.scale(1 / jnp.maximum(length, 1e-30), gradient)
     # Not a dot product: a GPU would multiply it in TF32.
-    along = optax.tree.sum(
-        jax.tree.map(lambda u, e: jnp.sum(u * e), momentum, towards)
-    )
+    along = optax.tree.sum(jax.tree.map(lambda u, e: jnp.sum(u * e), momentum, towards))
     rest = trees.size(momentum) - 1
     time = step_size * coefficient * length / rest
     # Beyond, the direction is the gradient's, and cosh overflows.
     short = jnp.minimum(time, _TURNED)
     versine = 2 * jnp.sinh(short / 2) ** 2
-    turned = optax.tree.add_scale(
-        momentum, jnp.sinh(short) + along * versine, towards
-    )
+    turned = optax.tree.add_scale(momentum, jnp.sinh(short) + along * versine, towards)
     turned = optax.tree.scale(1 / optax.tree.norm(turned), turned)
     near = jnp.log1p(versine + along * jnp.sinh(short))
     far = time + jnp.log((1 + along + (1 - along) * jnp.exp(-2 * time)) / 2)

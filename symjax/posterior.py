@@ -16,11 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data, take
+from symjax.mesh import sum_over_data, take, take_every
 from symjax.trees import num_bytes
 from symjax.types import Data, Key, Params
 
@@ -86,6 +86,23 @@ class LogPosterior:
         indices = jax.random.randint(key, (batch_size,), 0, num_examples)
         batch = take(data, indices)
         return self._log_density(params, batch, num_examples / batch_size)
+
+    def block(
+        self, params: Params, data: Data, index: Int[Array, ""] | int, num_blocks: int
+    ) -> Float[Array, ""]:
+        """One of `num_blocks` parts that add up to the log posterior, in nats.
+
+        Every `num_blocks`-th example from `index` on, and as large a part of the log
+        prior. Differentiable in `params`, with the memory of the block alone.
+
+        Args:
+            params: Network parameters.
+            data: All of this device's examples.
+            index: Which block, from 0.
+            num_blocks: How many there are.
+        """
+        rows = take_every(data, index, num_blocks)
+        return self._log_density(params, rows, float(num_blocks)) / num_blocks
 
     def _log_density(
         self, params: Params, data: Data, weight: Float[Array, ""] | float
@@ -170,7 +187,7 @@ def build(
             what is accepted, always takes full float32.
 
     Returns:
-        `log_posterior(params, data)`, with `difference` and `minibatch`.
+        `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)

@@ -25,17 +25,22 @@ from symjax.samplers import (
     sghmc,
     sgld,
     sgnht,
+    split_hmc,
 )
 from symjax.types import Data
 
 
 class Case(NamedTuple):
-    """An algorithm; how many loops a step has, and gradients in the innermost one."""
+    """An algorithm; how many loops a step has, and gradients in the innermost one.
+
+    `numbers` are summed over the devices by themselves: a change of energy, a value.
+    """
 
     name: str
     build: Callable[[Any], Any]
     gradients: int = 1
     loops: int = 0
+    numbers: int = 1
 
 
 SAMPLERS = [
@@ -56,6 +61,14 @@ SAMPLERS = [
         ),
         gradients=2,
         loops=1,
+    ),
+    Case(
+        "split_hmc",
+        lambda lp: split_hmc.build(
+            lp, step_size=0.3, trajectory_length=0.6, num_blocks=4, num_warmup=9
+        ),
+        loops=1,
+        numbers=2,
     ),
     Case(
         "sghmc",

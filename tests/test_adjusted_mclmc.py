@@ -201,9 +201,7 @@ def test_the_kinetic_change_is_exact_in_float32(step_size):
     length = np.linalg.norm(slope)
     time = step_size * 0.19 * length / (size - 1)
     along = wide @ slope / length
-    exact = (size - 1) * np.log1p(
-        2 * np.sinh(time / 2) ** 2 + along * np.sinh(time)
-    )
+    exact = (size - 1) * np.log1p(2 * np.sinh(time / 2) ** 2 + along * np.sinh(time))
     assert abs(change - exact) < 1e-4 + 1e-5 * abs(exact)
     assert abs(np.linalg.norm(np.asarray(turned, np.float64)) - 1) < 1e-6
 

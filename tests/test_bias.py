@@ -83,7 +83,9 @@ def test_what_cannot_be_compared_is_named(used, half, message):
 
 def test_draws_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="`half_step` must be finite"):
-        evaluation.compare_spread(np.ones((2, 40, 1, 1)), np.full((2, 30, 1, 1), np.nan))
+        evaluation.compare_spread(
+            np.ones((2, 40, 1, 1)), np.full((2, 30, 1, 1), np.nan)
+        )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from symjax import densities, posterior
-from symjax.samplers import adjusted_mclmc, hmc, mclmc
+from symjax.samplers import adjusted_mclmc, hmc, mclmc, split_hmc
 from symjax.types import Data
 
 
@@ -109,6 +109,14 @@ def test_adjusted_mclmc_keeps_the_joint_distribution():
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
     unadjusted = mclmc.build(log_posterior(), decoherence_length=2.7, **options)
     assert p_values(unadjusted, num_transitions=9).min() < 1e-8
+
+
+def test_split_hmc_keeps_the_joint_distribution():
+    """Blocks of two examples; steps so coarse that many are refused."""
+    algorithm = split_hmc.build(
+        log_posterior(), step_size=0.4, trajectory_length=0.8, num_blocks=3
+    )
+    assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,26 @@ class AdjustedMclmc:
 
 
 @dataclass(frozen=True)
+class SplitHmc:
+    """HMC with the memory of one block of the data; exact.
+
+    Attributes:
+        step_size: Of a sweep through the blocks and back; the first one, if there is a
+            warm-up.
+        trajectory_length: Step size times steps; `rule` is pi * prior std / 2.
+        num_blocks: Into how many the data are split.
+        num_warmup: First iterations, which adapt the step size and are not kept.
+        target_acceptance: What the warm-up aims at.
+    """
+
+    step_size: float = 0.02
+    trajectory_length: float | Literal["rule"] = "rule"
+    num_blocks: int = 10
+    num_warmup: int = 50
+    target_acceptance: float = 0.8
+
+
+@dataclass(frozen=True)
 class Sghmc:
     """Stochastic-gradient HMC: cheap, and biased by its step size.
 

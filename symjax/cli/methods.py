@@ -1,5 +1,6 @@
 """From what was typed to a sampler or an approximation."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -8,10 +9,25 @@ import optax
 
 from symjax import checks, isokinetic, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import AdjustedMclmc, Ensemble, Hmc, Mclmc
+from symjax.cli.hyperparameters import (
+    AdjustedMclmc,
+    Ensemble,
+    Hmc,
+    Mclmc,
+    SplitHmc,
+)
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.samplers import adjusted_mclmc, baoab, hmc, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import (
+    adjusted_mclmc,
+    baoab,
+    hmc,
+    mclmc,
+    sghmc,
+    sgld,
+    sgnht,
+    split_hmc,
+)
 from symjax.types import Algorithm, Approximation
 
 
@@ -68,6 +84,18 @@ def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
     return resolved
 
 
+def _split_hmc(options: SplitHmc, built: Posterior) -> Algorithm:
+    return split_hmc.build(built.log_posterior, **_split_hmc_options(options, built))
+
+
+def _split_hmc_options(options: SplitHmc, built: Posterior) -> dict[str, Any]:
+    """The arguments of `split_hmc.build`, the trajectory's length worked out."""
+    length = options.trajectory_length
+    if length == "rule":
+        length = hmc.rule_length(built.prior_std())
+    return asdict(options) | {"trajectory_length": length}
+
+
 def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
     length = options.decoherence_length
     if length == "rule":
@@ -86,9 +114,7 @@ def _adjusted_mclmc(options: AdjustedMclmc, built: Posterior) -> Algorithm:
     return adjusted_mclmc.build(built.log_posterior, **resolved)
 
 
-def _adjusted_mclmc_options(
-    options: AdjustedMclmc, built: Posterior
-) -> dict[str, Any]:
+def _adjusted_mclmc_options(options: AdjustedMclmc, built: Posterior) -> dict[str, Any]:
     """The arguments of `adjusted_mclmc.build`, its lengths worked out."""
     length = options.trajectory_length
     if length == "rule":
@@ -107,6 +133,7 @@ def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Alg
 
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
+    "split_hmc": _split_hmc,
     "mclmc": _mclmc,
     "adjusted_mclmc": _adjusted_mclmc,
     "sghmc": _as_typed(sghmc.build),
@@ -120,9 +147,7 @@ UNADJUSTED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab"})
 """The samplers without accept step, which their step size biases."""
 
 
-def halve(
-    command: Sample, built: Posterior
-) -> tuple[Algorithm, Callable[[Any], Any]]:
+def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any], Any]]:
     """An unadjusted sampler with half the step size, to go on from a run's end.
 
     Returns:
@@ -152,6 +177,13 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
         return options["num_steps"] or hmc.count_steps(
             options["trajectory_length"], options["step_size"]
         )
+    if command.sampler == "split_hmc":
+        options = _split_hmc_options(command.split_hmc, built)
+        num_steps = split_hmc.count_steps(
+            options["trajectory_length"], options["step_size"]
+        )
+        per_step = split_hmc.gradients_per_step(options["num_blocks"])
+        return math.ceil(num_steps * per_step)
     if command.sampler == "adjusted_mclmc":
         options = _adjusted_mclmc_options(command.adjusted_mclmc, built)
         num_steps = adjusted_mclmc.count_steps(

@@ -15,6 +15,7 @@ from symjax.cli.hyperparameters import (
     Sghmc,
     Sgld,
     Sgnht,
+    SplitHmc,
 )
 
 
@@ -77,9 +78,17 @@ class Sample:
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
     sampler: Literal[
-        "hmc", "mclmc", "adjusted_mclmc", "sghmc", "sgld", "sgnht", "baoab"
+        "hmc",
+        "split_hmc",
+        "mclmc",
+        "adjusted_mclmc",
+        "sghmc",
+        "sgld",
+        "sgnht",
+        "baoab",
     ] = "hmc"
     hmc: Hmc = Hmc()
+    split_hmc: SplitHmc = SplitHmc()
     mclmc: Mclmc = Mclmc()
     adjusted_mclmc: AdjustedMclmc = AdjustedMclmc()
     sghmc: Sghmc = Sghmc()
