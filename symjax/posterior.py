@@ -49,6 +49,10 @@ class LogPosterior:
         """The log posterior up to a constant, in nats; differentiable in `params`."""
         return self._log_density(params, data, 1.0)
 
+    def log_likelihood(self, params: Params, data: Data) -> Float[Array, ""]:
+        """The log likelihood of all examples, in nats, at temperature 1."""
+        return self.temperature * self(params, data) - self.prior(params)
+
     def difference(
         self, params: Params, proposal: Params, data: Data
     ) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from blackjax.diagnostics import effective_sample_size
 
-from symjax import energies, mesh, run
+from symjax import mesh, run
 from symjax.samplers import split_hmc
 
 

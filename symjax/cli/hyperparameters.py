@@ -52,7 +52,7 @@ class AdjustedMclmc:
 
     Attributes:
         trajectory_length: Way of a trajectory, Euclidean over all weights; `rule` is
-            half the prior std times the root of their number.
+            prior std times the root of their number.
         step_size: Way of the first step; default: a twentieth of that length.
         num_warmup: First iterations, which adapt the step size and are not kept.
         target_acceptance: What the warm-up aims at.

@@ -80,8 +80,8 @@ def build(
 
     A transition starts in a fresh direction and takes as many integrator steps as cover
     the trajectory's length, at the cost of two gradients each and, where the density
-    has a `difference`, a forward pass at both ends. Rejected proposals repeat the state,
-    and every state is a draw.
+    has a `difference`, a forward pass at both ends. Rejected proposals repeat the
+    state, and every state is a draw.
 
     Args:
         log_density: `(params, data) -> nats`. Its `difference` is used if it has one;
