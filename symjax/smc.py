@@ -70,7 +70,8 @@ def sample(
 
     Args:
         key: One key.
-        log_prior: Normalised, in nats; else the evidence is off by its constant.
+        log_prior: Normalised, in nats; else the evidence is off by its constant. This
+            and the next must be hashable; with the same ones nothing is compiled again.
         log_likelihood: `(params, data) -> nats`, as a log posterior's `log_likelihood`.
         particles: Independent draws of the prior, leaves `(particle, ...)`.
         data: What the log likelihood takes.
@@ -110,16 +111,19 @@ def sample(
             f"{int(np.sum(~np.isfinite(values)))} of {num_particles} have not."
         )
     num_params = trees.size(particles) // num_particles
-    stage = jax.jit(
-        partial(
-            _stage, log_prior, log_likelihood, (num_moves, num_steps), target_ess
-        )
-    )
     carry = (particles, values, jnp.zeros(()), jnp.asarray(num_params**-0.25))
     exponents, acceptance, log_evidence = [0.0], [], 0.0
     while exponents[-1] < 1:
         stage_key = jax.random.fold_in(key, len(acceptance))
-        carry, gain, rate = stage(stage_key, carry, data)
+        carry, gain, rate = _stage(
+            log_prior,
+            log_likelihood,
+            (num_moves, num_steps),
+            target_ess,
+            stage_key,
+            carry,
+            data,
+        )
         exponent = float(carry[2])
         if not exponent > exponents[-1]:
             raise ValueError(
@@ -133,6 +137,7 @@ def sample(
     return Result(carry[0], log_evidence, np.array(exponents), np.array(acceptance))
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _stage(
     log_prior: Callable[[Params], Float[Array, ""]],
     log_likelihood: Callable[[Params, Any], Float[Array, ""]],

@@ -1,4 +1,4 @@
-"""Tempered SMC against closed forms and long chains; bounds of 5 standard errors."""
+"""Tempered SMC against closed forms and long chains; bounds of standard errors."""
 
 import cases
 import jax
@@ -30,7 +30,7 @@ def regression():
     return log_posterior, Data(x, y[:, None], np.ones(30, bool))
 
 
-def sample(seed, log_posterior, data, shapes, num_particles=400, **options):
+def sample(seed, log_posterior, data, shapes, num_particles=300, **options):
     start_key, key = jax.random.split(jax.random.key(seed))
     particles = jax.vmap(lambda key: PRIOR.sample(key, shapes))(
         jax.random.split(start_key, num_particles)
@@ -102,9 +102,9 @@ def test_a_small_network_against_long_chains():
         return cases.apply(params, x)[:, 0]
 
     means = []
-    for seed in range(8):
+    for seed in range(6):
         particles = jax.vmap(lambda key: prior.sample(key, shapes))(
-            jax.random.split(jax.random.key(seed), 300)
+            jax.random.split(jax.random.key(seed), 250)
         )
         particles, _, exponents, _ = smc.sample(
             jax.random.key(100 + seed),
@@ -112,6 +112,7 @@ def test_a_small_network_against_long_chains():
             log_posterior.log_likelihood,
             particles,
             data,
+            num_moves=5,
         )
         outputs = np.asarray(jax.vmap(predict)(particles), np.float64)
         means.append(np.concatenate([outputs.mean(axis=0), outputs.std(axis=0)]))
@@ -121,7 +122,7 @@ def test_a_small_network_against_long_chains():
         hmc.build(log_posterior, step_size=0.1, num_steps=10),
         cases.start(jax.random.key(1), 8),
         data,
-        num_draws=1500,
+        num_draws=800,
         num_burn_in=300,
         mesh=mesh.make_mesh(1, jax.devices()[:1]),
         show_progress=False,
@@ -138,8 +139,8 @@ def test_a_small_network_against_long_chains():
         ):
             own = series.std() / np.sqrt(effective_sample_size(series)) / scale
             joint = np.hypot(error[j], own)
-            # Of 8 runs: 10 errors are exceeded once in 10^5.
-            assert abs(np.mean(means, axis=0)[j] - expected) < 10 * joint
+            # Of 6 runs: 12 errors are exceeded once in 10^5.
+            assert abs(np.mean(means, axis=0)[j] - expected) < 12 * joint
             assert joint < 0.1 * values.std()
 
 
