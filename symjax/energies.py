@@ -1,24 +1,28 @@
 """Energies of Hamiltonian samplers: a metric on the pytree, and changes of energy."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import optax
 from blackjax.mcmc import metrics
-from blackjax.mcmc.proposal import static_binomial_sampling
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from blackjax.util import generate_gaussian_noise
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from symjax.types import Key, LogDensity, Params
 
 
-_DIVERGENCE = 1000.0
-"""Rise of the energy, in nats, that no step size worth having leads to."""
+InverseMassMatrix: TypeAlias = Any
+"""M^-1: one number; or its diagonal, a pytree like the parameters of numbers or arrays;
+or blackjax's `LowRankInverseMassMatrix` of the ravelled parameters."""
 
 
 def change(
     log_density: LogDensity,
-    inverse_mass_matrix: float | Params,
+    inverse_mass_matrix: InverseMassMatrix,
     data: Any,
     start: Any,
     end: Any,
@@ -30,18 +34,13 @@ def change(
     Args:
         log_density: Its `difference` is used if it has one. Others are subtracted, at
             full matrix precision.
-        inverse_mass_matrix: Diagonal of M^-1, as in `diagonal_metric`.
+        inverse_mass_matrix: M^-1.
         data: What the log density takes.
         start: blackjax's `IntegratorState`: position and momentum.
         end: The same, at the end of a trajectory.
     """
-    kinetic = jax.tree.map(
-        lambda p, q, m: jnp.sum(m * (q - p) * (q + p)) / 2,
-        start.momentum,
-        end.momentum,
-        _broadcast(inverse_mass_matrix, start.momentum),
-    )
-    return _total(kinetic) - gain(log_density, data, start.position, end.position)
+    kinetic = kinetic_change(inverse_mass_matrix, start.momentum, end.momentum)
+    return kinetic - gain(log_density, data, start.position, end.position)
 
 
 def gain(
@@ -62,52 +61,63 @@ def gain(
         return log_density(proposal, data) - log_density(params, data)
 
 
-class Outcome(NamedTuple):
-    """What an accept step decided, as scalars.
-
-    Attributes:
-        acceptance_rate: Probability of accepting the proposal.
-        is_accepted: Whether it was accepted.
-        is_divergent: The energy rose by more than 1000 nats, or was not finite.
-        energy_change: Energy of the proposal less that of the start, in nats.
-    """
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
-    energy_change: Float[Array, ""]
+def kinetic_change(
+    inverse_mass_matrix: InverseMassMatrix, start: Params, end: Params
+) -> Float[Array, ""]:
+    """The kinetic energy of momentum `end` less that of `start`, in nats."""
+    mean_velocity = velocity(
+        inverse_mass_matrix, jax.tree.map(lambda p, q: (p + q) / 2, start, end)
+    )
+    return jnp.asarray(optax.tree.vdot(optax.tree.sub(end, start), mean_velocity))
 
 
-def accept(
-    key: Key, energy_change: Float[Array, ""], start: Any, end: Any
-) -> tuple[Any, Outcome]:
-    """The end of a trajectory, or its start, by Metropolis' rule.
+def relative_density(
+    log_density: LogDensity, start: Params, data: Any
+) -> Callable[[Params], Float[Array, ""]]:
+    """The log density less that at `start`, as a function of the parameters alone.
 
     Args:
-        key: Decides.
-        energy_change: From start to end, in nats.
-        start: blackjax's `IntegratorState`.
-        end: The same, at the end of a trajectory; refused if it is not finite.
+        log_density: Its `relative_to` is used if it has one. Others are subtracted, at
+            full matrix precision.
+        start: Where it is zero.
+        data: What the log density takes.
     """
-    is_finite = jnp.isfinite(energy_change) & jnp.isfinite(end.logdensity)
-    log_acceptance = jnp.where(is_finite, jnp.minimum(-energy_change, 0.0), -jnp.inf)
-    choose: Any = static_binomial_sampling
-    new, (is_accepted, _, _) = choose(key, log_acceptance, start, end)
-    is_divergent = ~is_finite | (energy_change > _DIVERGENCE)
-    acceptance = jnp.exp(log_acceptance)
-    return new, Outcome(acceptance, is_accepted, is_divergent, energy_change)
+    relative_to = getattr(log_density, "relative_to", None)
+    if relative_to is not None:
+        return relative_to(start, data)
+
+    def density(params: Params) -> Float[Array, ""]:
+        with jax.default_matmul_precision("highest"):
+            return log_density(params, data)
+
+    base = density(start)
+    return lambda params: density(params) - base
 
 
-def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
-    """A diagonal metric on the pytree itself; blackjax's own ravels it.
+def velocity(inverse_mass_matrix: InverseMassMatrix, momentum: Params) -> Params:
+    """M^-1 p."""
+    if isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        sigma, vectors, values = inverse_mass_matrix
+        flat, unravel = ravel_pytree(momentum)
+        scaled = sigma * flat
+        along = (values - 1) * (vectors.T @ scaled)
+        return unravel(sigma * (scaled + vectors @ along))
+    return jax.tree.map(
+        jnp.multiply, _broadcast(inverse_mass_matrix, momentum), momentum
+    )
+
+
+def metric(inverse_mass_matrix: InverseMassMatrix) -> metrics.Metric:
+    """A Gaussian metric on the pytree itself; blackjax's own diagonal one ravels it.
 
     Args:
-        inverse_mass_matrix: Diagonal of M^-1: one number, or one number or array for
-            each leaf.
+        inverse_mass_matrix: M^-1.
 
     Returns:
         blackjax's `Metric`, for kernels that check no turning and scale nothing.
     """
+    if isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        return metrics.gaussian_euclidean_low_rank(*inverse_mass_matrix)
 
     def sample_momentum(key: Key, position: Params) -> Params:
         # One draw for all leaves: a draw a leaf takes XLA ten times as long to compile.
@@ -118,13 +128,8 @@ def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
 
     def kinetic_energy(momentum: Params, position: Params = None) -> Float[Array, ""]:
         del position
-        return _total(
-            jax.tree.map(
-                lambda p, m: jnp.sum(m * p * p) / 2,
-                momentum,
-                _broadcast(inverse_mass_matrix, momentum),
-            )
-        )
+        twice = optax.tree.vdot(momentum, velocity(inverse_mass_matrix, momentum))
+        return jnp.asarray(twice / 2)
 
     def unused(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("This metric neither checks turning nor scales.")
@@ -132,14 +137,44 @@ def diagonal_metric(inverse_mass_matrix: float | Params) -> metrics.Metric:
     return metrics.Metric(sample_momentum, kinetic_energy, unused, unused)
 
 
-def _broadcast(inverse_mass_matrix: float | Params, params: Params) -> Params:
+def turning(
+    inverse_mass_matrix: InverseMassMatrix, like: Params
+) -> Callable[[Params, Params, Params], Bool[Array, ""]]:
+    """Whether a trajectory turns back, from its two end momenta and their sum.
+
+    Args:
+        inverse_mass_matrix: M^-1.
+        like: Parameters, for their shapes.
+
+    Returns:
+        blackjax's `CheckTurning`, of momenta like the parameters or ravelled.
+
+    References:
+        Betancourt (2017), A conceptual introduction to Hamiltonian Monte Carlo,
+        appendix A.4.2; halves of the ends are left out of the sum, as in Stan.
+    """
+    if not isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
+        full = jax.tree.map(
+            lambda m, leaf: jnp.broadcast_to(jnp.asarray(m, leaf.dtype), leaf.shape),
+            _broadcast(inverse_mass_matrix, like),
+            like,
+        )
+        inverse_mass_matrix = ravel_pytree(full)[0]
+
+    def is_turning(left: Params, right: Params, total: Params) -> Bool[Array, ""]:
+        first, last, every = (ravel_pytree(tree)[0] for tree in (left, right, total))
+        between = every - (first + last) / 2
+        return (velocity(inverse_mass_matrix, first) @ between <= 0) | (
+            velocity(inverse_mass_matrix, last) @ between <= 0
+        )
+
+    return is_turning
+
+
+def _broadcast(inverse_mass_matrix: InverseMassMatrix, params: Params) -> Params:
     """One number, or one number or array a leaf, as a pytree like `params`."""
     if jax.tree_util.all_leaves([inverse_mass_matrix]) and (
         jnp.ndim(inverse_mass_matrix) == 0
     ):
         return jax.tree.map(lambda _: inverse_mass_matrix, params)
     return inverse_mass_matrix
-
-
-def _total(tree: Params) -> Float[Array, ""]:
-    return jnp.sum(jnp.stack(jax.tree.leaves(tree)))

@@ -5,6 +5,9 @@ examples out between them. Everything that runs on the mesh runs inside one
 `shard_map` over both axes (`map_chains`), so that a log density over sharded data must
 sum its per-device part once, with `sum_over_data`. Outside the mesh that is the
 identity, and the same code works on one device.
+
+Code of one chain may look at the others inside `vmap_chains`: `sum_over_chains`,
+`gather_chains`, `chain_index`. A chain that runs outside it is alone.
 """
 
 import math
@@ -21,6 +24,9 @@ from symjax.types import Data
 
 
 Tree = TypeVar("Tree")
+
+_BLOCK = "chain_of_block"
+"""The vmapped axis over the chains of one device."""
 
 
 def make_mesh(num_chains: int, devices: Sequence[Any] | None = None) -> Mesh:
@@ -116,6 +122,73 @@ def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
     )
 
 
+def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any]:
+    """`jax.vmap` over a device's block of chains, which then know of each other."""
+    return jax.vmap(function, in_axes, axis_name=_BLOCK)
+
+
+def knows_chains() -> bool:
+    """Whether this runs inside `vmap_chains`."""
+    try:
+        jax.lax.axis_size(_BLOCK)
+    except NameError:
+        return False
+    return True
+
+
+def num_chains() -> int:
+    """How many chains run together; 1 outside `vmap_chains`."""
+    if not knows_chains():
+        return 1
+    return jax.lax.axis_size(_BLOCK) * _num_groups()
+
+
+def chain_index() -> Int[Array, ""]:
+    """Which of all chains this one is, from 0."""
+    if not knows_chains():
+        return jnp.array(0)
+    index = jax.lax.axis_index(_BLOCK)
+    if _is_mapped():
+        index += jax.lax.axis_index("chain") * jax.lax.axis_size(_BLOCK)
+    return index
+
+
+def sum_over_chains(tree: Tree) -> Tree:
+    """Add up over all chains: equal in each of them, and known to be.
+
+    Args:
+        tree: Each chain's own arrays.
+    """
+    if not knows_chains():
+        return tree
+    total = jax.lax.psum(tree, _BLOCK)
+    return jax.lax.psum(total, "chain") if _is_mapped() else total
+
+
+def gather_chains(tree: Tree) -> Tree:
+    """The values of all chains, with a leading chain axis; all of them everywhere.
+
+    Args:
+        tree: Each chain's own arrays.
+    """
+    if not knows_chains():
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+    block = jax.lax.all_gather(tree, _BLOCK)
+    return jax.lax.all_gather(block, "chain", tiled=True) if _is_mapped() else block
+
+
+def same_in_all_chains(value: Int[Array, ""]) -> Int[Array, ""]:
+    """A whole number that every chain holds the same, as one for all of a device's.
+
+    A `cond` or a loop that depends on it then runs one branch, where one that depends
+    on each chain's own copy would run both.
+
+    Args:
+        value: Equal in all chains, such as the iteration.
+    """
+    return jax.lax.pmax(value, _BLOCK) if knows_chains() else value
+
+
 def sum_over_data(tree: Tree) -> Tree:
     """Add up over the devices that share a chain's examples: one all-reduce.
 
@@ -201,6 +274,10 @@ def take_every(data: Data, index: Int[Array, ""] | int, stride: int) -> Data:
     rows = (index - before) % stride + stride * jnp.arange(-(-num_rows // stride))
     taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % num_rows], data)
     return taken._replace(mask=taken.mask & (rows < num_rows))
+
+
+def _num_groups() -> int:
+    return jax.lax.axis_size("chain") if _is_mapped() else 1
 
 
 def _is_mapped() -> bool:

@@ -72,6 +72,47 @@ class LogPosterior:
             change = sum_over_data(self._sum(example_differences, params, data))
             return (change + self.prior.difference(params, proposal)) / self.temperature
 
+    def relative_to(
+        self, start: Params, data: Data
+    ) -> Callable[[Params], Float[Array, ""]]:
+        """`difference` from `start`, as a function of the proposal; differentiable.
+
+        The examples' log-likelihoods at `start` are computed once and kept. Value and
+        gradient then take one pass, in full float32: nothing more than a gradient.
+        """
+
+        def nats(params: Params, batch: Data) -> Any:
+            return self.likelihood(self.apply(params, batch.x), batch.y)
+
+        def gains(params: Params, batch: Data, before: Any) -> Float[Array, ""]:
+            return jnp.sum(jnp.where(batch.mask, nats(params, batch) - before, 0))
+
+        with jax.default_matmul_precision("highest"):
+            count, batch = self._batches(data)
+            before = jax.lax.map(
+                lambda index: nats(start, batch(index)), jnp.arange(count)
+            )
+
+        def total(function: Callable[..., Any], params: Params) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return sum_over_data(self._sum(function, params, data, before))
+
+        @jax.custom_vjp
+        def relative(params: Params) -> Float[Array, ""]:
+            prior = self.prior.difference(start, params)
+            return (total(gains, params) + prior) / self.temperature
+
+        def forward(params: Params) -> tuple[Float[Array, ""], Params]:
+            prior = self.prior.difference(start, params), jax.grad(self.prior)(params)
+            return jax.tree.map(
+                lambda a, b: (a + b) / self.temperature,
+                total(jax.value_and_grad(gains), params),
+                prior,
+            )
+
+        relative.defvjp(forward, _scale_gradient)
+        return relative
+
     def minibatch(
         self, key: Key, params: Params, data: Data, batch_size: int
     ) -> Float[Array, ""]:
@@ -94,16 +135,10 @@ class LogPosterior:
     def block(
         self, params: Params, data: Data, index: Int[Array, ""] | int, num_blocks: int
     ) -> Float[Array, ""]:
-        """One of `num_blocks` parts that add up to the log posterior, in nats.
+        """Part `index` (from 0) of `num_blocks` that add up to the log posterior.
 
         Every `num_blocks`-th example from `index` on, and as large a part of the log
         prior. Differentiable in `params`, with the memory of the block alone.
-
-        Args:
-            params: Network parameters.
-            data: All of this device's examples.
-            index: Which block, from 0.
-            num_blocks: How many there are.
         """
         rows = take_every(data, index, num_blocks)
         return self._log_density(params, rows, float(num_blocks)) / num_blocks
@@ -129,41 +164,60 @@ class LogPosterior:
                 jax.value_and_grad(self.prior)(params),
             )
 
-        def backward(gradient: Params, scale: Float[Array, ""]) -> tuple[Params]:
-            return (jax.tree.map(lambda leaf: scale * leaf, gradient),)
-
-        log_density.defvjp(forward, backward)
+        log_density.defvjp(forward, _scale_gradient)
         return log_density(params)
 
     def _log_likelihood(self, params: Params, batch: Data) -> Float[Array, ""]:
         nats = self.likelihood(self.apply(params, batch.x), batch.y)
         return jnp.sum(jnp.where(batch.mask, nats, 0))
 
-    def _sum(
-        self, function: Callable[[Params, Data], Any], params: Params, data: Data
-    ) -> Any:
-        """Add up `function` over this device's micro-batches, in one pass."""
+    def _batches(self, data: Data) -> tuple[int, Callable[[Any], Data]]:
+        """How many micro-batches a device's examples make, and each of them.
+
+        The last one reaches back into the one before it where the size does not divide
+        the rows, and masks what was counted there.
+        """
         num_rows = len(data.mask)
         size = self.micro_batch
         if size is None or size >= num_rows:
-            return function(params, data)
+            return 1, lambda index: data
 
-        def add(total: Any, index: Array) -> tuple[Any, None]:
-            # The last micro-batch reaches back into the one before it where the size
-            # does not divide the rows, and masks what was counted there.
+        def batch(index: Any) -> Data:
             start = jnp.minimum(index * size, num_rows - size)
-            batch = jax.tree.map(
+            taken = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), data
             )
             is_new = start + jnp.arange(size) >= index * size
-            batch = batch._replace(mask=batch.mask & is_new)
-            return jax.tree.map(jnp.add, total, function(params, batch)), None
+            return taken._replace(mask=taken.mask & is_new)
+
+        return -(-num_rows // size), batch
+
+    def _sum(
+        self, function: Callable[..., Any], params: Params, data: Data, *kept: Array
+    ) -> Any:
+        """Add up `function` over this device's micro-batches, in one pass.
+
+        `kept` holds one more argument of it for each micro-batch.
+        """
+        count, batch = self._batches(data)
+        if count == 1:
+            return function(params, data, *(leaf[0] for leaf in kept))
+
+        def add(total: Any, at: Any) -> tuple[Any, None]:
+            index, *more = at
+            one = function(params, batch(index), *more)
+            return jax.tree.map(jnp.add, total, one), None
 
         zeros = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(function, params, data),
+            jax.eval_shape(function, params, batch(0), *(leaf[0] for leaf in kept)),
         )
-        return jax.lax.scan(add, zeros, jnp.arange(-(-num_rows // size)))[0]
+        return jax.lax.scan(add, zeros, (jnp.arange(count), *kept))[0]
+
+
+def _scale_gradient(gradient: Params, scale: Float[Array, ""]) -> tuple[Params]:
+    """Reverse mode of a function whose forward pass keeps its gradient."""
+    return (jax.tree.map(lambda leaf: scale * leaf, gradient),)
 
 
 def build(

@@ -164,7 +164,7 @@ def _stage(
     )
     particles = jax.tree.map(lambda leaf: leaf[chosen], particles)
     inverse_mass = jax.tree.map(lambda leaf: jnp.var(leaf, axis=0) + 1e-12, particles)
-    metric = energies.diagonal_metric(inverse_mass)
+    metric = energies.metric(inverse_mass)
 
     def log_density(params: Params) -> Float[Array, ""]:
         return log_prior(params) + exponent * log_likelihood(params, data)

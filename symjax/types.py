@@ -40,8 +40,9 @@ class Data(NamedTuple):
 class LogDensity(Protocol):
     """An unnormalised log density of the parameters, in summed nats.
 
-    A log density may also have `difference(params, proposal, data)`, the change of the
-    log density computed without cancellation; `samplers.hmc` uses it where it exists.
+    A log density may also have `difference(params, proposal, data)`, its change
+    computed without cancellation, and `relative_to(params, data)`, a function of the
+    proposal alone that computes the same. Hamiltonian samplers use what there is.
     """
 
     def __call__(self, params: Params, data: Any) -> Float[Array, ""]:

@@ -19,9 +19,13 @@ from symjax.approximations import ensemble, mfvi
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
+    chees,
     cyclical,
+    dynamic_hmc,
     hmc,
+    mala,
     mclmc,
+    nuts,
     sghmc,
     sgld,
     sgnht,
@@ -34,6 +38,7 @@ class Case(NamedTuple):
     """An algorithm; how many loops a step has, and gradients in the innermost one.
 
     `numbers` are summed over the devices by themselves: a change of energy, a value.
+    `meets` where its chains look at one another.
     """
 
     name: str
@@ -41,6 +46,7 @@ class Case(NamedTuple):
     gradients: int = 1
     loops: int = 0
     numbers: int = 1
+    meets: bool = False
 
 
 SAMPLERS = [
@@ -48,6 +54,33 @@ SAMPLERS = [
         "hmc",
         lambda lp: hmc.build(lp, step_size=0.3, trajectory_length=0.3, num_warmup=9),
         loops=1,
+    ),
+    Case(
+        "dynamic_hmc",
+        lambda lp: dynamic_hmc.build(
+            lp, step_size=0.2, trajectory_length=0.3, num_warmup=9
+        ),
+        loops=1,
+    ),
+    Case(
+        "nuts",
+        lambda lp: nuts.build(
+            lp, step_size=0.2, num_warmup=9, max_num_doublings=4, target_acceptance=0.9
+        ),
+        loops=2,
+    ),
+    Case(
+        "mala",
+        lambda lp: mala.build(
+            lp, step_size=0.02, inverse_mass_matrix="diagonal", num_warmup=20
+        ),
+        loops=1,
+    ),
+    Case(
+        "chees",
+        lambda lp: chees.build(lp, step_size=0.2, num_warmup=9),
+        loops=1,
+        meets=True,
     ),
     Case(
         "mclmc",

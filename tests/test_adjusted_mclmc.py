@@ -14,7 +14,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from jax.flatten_util import ravel_pytree
 from scipy.special import digamma, polygamma
 
-from symjax import energies, isokinetic, mesh, run
+from symjax import hamiltonian, isokinetic, mesh, run
 from symjax.samplers import adjusted_mclmc
 
 
@@ -229,7 +229,7 @@ def test_a_refused_proposal_leaves_everything():
     start = IntegratorState(jnp.zeros(2), jnp.ones(2), jnp.float32(0), jnp.zeros(2))
     end = start._replace(position=jnp.ones(2))
     for change, accepted in ((-1.0, True), (jnp.nan, False), (2000.0, False)):
-        new, outcome = energies.accept(
+        new, outcome = hamiltonian.accept(
             jax.random.key(0), jnp.float32(change), start, end
         )
         assert outcome.is_accepted == accepted

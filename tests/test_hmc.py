@@ -10,7 +10,7 @@ from blackjax.diagnostics import effective_sample_size
 from blackjax.mcmc import integrators, trajectory
 from scipy.special import digamma, polygamma
 
-from symjax import densities, energies, mesh, posterior, run, samplers
+from symjax import densities, energies, hamiltonian, mesh, posterior, run, warmup
 from symjax.samplers import hmc
 from symjax.types import Data
 
@@ -180,11 +180,11 @@ def test_warmup_reaches_the_target_acceptance_and_then_stands_still():
 
 
 def test_a_first_step_that_meets_the_target_is_kept():
-    warmup = samplers.step_size_warmup(0.3, num_warmup=9, target_acceptance=0.8)
-    adaptation, size = warmup.init(), jnp.array(0.3)
+    begun = warmup.build(0.3, num_warmup=9, target_acceptance=0.8)
+    adaptation = begun.init(())
     for i in range(12):
-        adaptation, size = warmup.update(adaptation, size, jnp.array(i), jnp.array(0.8))
-        np.testing.assert_allclose(size, 0.3, rtol=1e-5)
+        adaptation = begun.update(adaptation, (), (), jnp.array(i), jnp.array(0.8))
+        np.testing.assert_allclose(adaptation.step_size, 0.3, rtol=1e-5)
 
 
 def test_a_trajectory_keeps_its_length_when_the_first_step_was_far_too_large():
@@ -199,8 +199,8 @@ def test_a_trajectory_keeps_its_length_when_the_first_step_was_far_too_large():
         trajectory_length=0.6,
         num_warmup=150,
     ).info
-    assert np.all(info.num_steps[:, :150] <= hmc.MAX_GROWTH * 2)
-    assert np.all(info.num_steps[:, 150:] > hmc.MAX_GROWTH * 2)
+    assert np.all(info.num_steps[:, :150] <= hamiltonian.MAX_GROWTH * 2)
+    assert np.all(info.num_steps[:, 150:] > hamiltonian.MAX_GROWTH * 2)
     length = info.step_size * info.num_steps
     assert np.all(length[:, 150:] >= 0.6 - 1e-5)
 
@@ -263,7 +263,7 @@ def test_energy_error_at_ten_million_parameters_is_below_a_thousandth():
         def difference(self, params, proposal, data):
             return prior.difference(params, proposal)
 
-    metric = energies.diagonal_metric(1.0)
+    metric = energies.metric(1.0)
     keys = jax.random.split(jax.random.key(0))
     position, momentum = jax.random.normal(keys[0], (2, 10_000_000))
     start = integrators.new_integrator_state(prior, position, momentum)

@@ -85,13 +85,17 @@ def test_a_gradient_costs_one_all_reduce_and_no_all_gather(case, micro_batch):
         .compile()
         .as_text()
     )
-    reductions = re.findall(r"= (.*) all-reduce(?:-start)?\((.*)", text)
+    every = re.findall(r"= (.*) all-reduce(?:-start)?\((.*)", text)
+    # Over the examples of a chain; others are over the chains.
+    reductions = [one for one in every if "{0,1,2,3}" in one[1]]
+    assert (len(every) > len(reductions)) == case.meets
     of_arrays = [name for shape, name in reductions if "3,4" in shape]
     # The kernel's gradients, and of each the other arrays with it.
     assert len(of_arrays) == case.gradients
     # Iterations of a draw, draws of a chunk, and the loops of a step: HMC's leapfrogs.
     for name in of_arrays:
-        assert name.count("while/body") == 2 + case.loops
+        # What XLA joined has several paths, of which the first is whole.
+        assert name.split(":")[0].count("while/body") == 2 + case.loops
     # Others may be of a number: HMC's change of energy, the number of examples.
     assert len(reductions) <= case.numbers + case.gradients
     assert not re.search(r"all-gather|all-to-all|collective-permute", text)
@@ -111,3 +115,46 @@ def test_a_density_that_forgets_to_sum_over_devices_is_refused():
             mesh=mesh.make_mesh(2, jax.devices()[:4]),
             show_progress=False,
         )
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 8])
+def test_chains_know_of_each_other(num_devices):
+    """Eight chains on any devices: their number, their sum, and all their values."""
+    made = mesh.make_mesh(8, jax.devices()[:num_devices])
+    values = jnp.arange(8.0)
+
+    def one(value):
+        number = jnp.float32(mesh.num_chains())
+        shared = mesh.same_in_all_chains(jnp.array(3)).astype(float)
+        index = mesh.chain_index().astype(float)
+        facts = jnp.stack([number, index, mesh.sum_over_chains(value**2), shared])
+        return facts, mesh.gather_chains(value)
+
+    block = mesh.map_chains(made, mesh.vmap_chains(one, 0), P("chain"))
+    facts, gathered = jax.jit(block)(mesh.place_chains(made, values))
+    np.testing.assert_array_equal(facts[:, 0], 8)
+    np.testing.assert_array_equal(facts[:, 1], values)
+    np.testing.assert_array_equal(facts[:, 2], 140)
+    np.testing.assert_array_equal(facts[:, 3], 3)
+    np.testing.assert_array_equal(gathered, np.tile(values, (8, 1)))
+
+
+def test_a_chain_outside_the_mesh_is_alone():
+    assert mesh.num_chains() == 1
+    assert mesh.chain_index() == 0
+    assert mesh.sum_over_chains(2.0) == 2.0
+    assert mesh.gather_chains(jnp.arange(3)).shape == (1, 3)
+
+
+def test_what_all_chains_share_decides_for_all_of_them():
+    """One branch runs, where a chain's own copy of the number would run both."""
+
+    def one(own, of_all):
+        index = mesh.same_in_all_chains(own) if of_all else own
+        return jax.lax.cond(index > 2, jnp.sin, jnp.cos, own * 1.0)
+
+    for of_all in (True, False):
+        program = jax.make_jaxpr(
+            mesh.vmap_chains(lambda own, of_all=of_all: one(own, of_all), 0)
+        )(jnp.ones(4, int))
+        assert ("cond" in str(program)) == of_all

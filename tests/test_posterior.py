@@ -1,5 +1,7 @@
 """The log posterior against float64, and its one pass over micro-batches."""
 
+from functools import partial
+
 import cases
 import jax
 import jax.numpy as jnp
@@ -82,6 +84,41 @@ def test_difference_keeps_what_two_large_sums_lose():
     assert abs(float(naive) - truth) > 0.05
 
 
+@pytest.mark.parametrize("micro_batch", [None, 4, 7])
+def test_what_is_relative_to_a_start_is_its_difference(micro_batch):
+    """Value, and the gradient of the log posterior itself, in one pass."""
+    data = cases.data(21)
+    data.mask[[3, 20]] = False
+    log_posterior = cases.log_posterior(temperature=0.5, micro_batch=micro_batch)
+    proposal = jax.tree.map(lambda leaf: leaf + 0.1, PARAMS)
+    relative = log_posterior.relative_to(PARAMS, data)
+    value, gradient = jax.jit(jax.value_and_grad(relative))(proposal)
+    truth = exact(as_float64(proposal), data, 0.5) - exact(
+        as_float64(PARAMS), data, 0.5
+    )
+    np.testing.assert_allclose(value, truth, rtol=1e-4)
+    np.testing.assert_allclose(relative(proposal), value, rtol=1e-5)
+    assert abs(float(relative(PARAMS))) < 1e-5
+    expected = jax.grad(log_posterior)(proposal, data)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+        gradient,
+        expected,
+    )
+
+
+def test_a_relative_density_keeps_what_two_large_sums_lose():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(1_000_000, 3)).astype(np.float32)
+    y = generator.normal(size=(1_000_000, 1)).astype(np.float32)
+    data = Data(x, y, np.ones(len(x), bool))
+    proposal = jax.tree.map(lambda leaf: leaf + 2e-6, PARAMS)
+    log_posterior = cases.log_posterior(micro_batch=300_000)
+    truth = exact(as_float64(proposal), data) - exact(as_float64(PARAMS), data)
+    value = jax.jit(log_posterior.relative_to(PARAMS, data))(proposal)
+    assert abs(float(value) - truth) < 0.02
+
+
 def test_the_accept_step_is_in_full_precision_whatever_the_force_is():
     """Read off the traced programs: a GPU would multiply in TF32 otherwise."""
     data = cases.data()
@@ -93,8 +130,14 @@ def test_the_accept_step_is_in_full_precision_whatever_the_force_is():
         cases.log_posterior(force_precision=precision)
         for precision in (None, "highest")
     )
+
+    def relative(log_posterior, params, proposal, data):
+        return jax.value_and_grad(log_posterior.relative_to(params, data))(proposal)
+
     for log_posterior in (plain, exact):
         text = trace(log_posterior.difference, PARAMS, PARAMS, data)
+        assert text.count("dot_general[") == text.count("Precision.HIGHEST") // 2 > 0
+        text = trace(partial(relative, log_posterior), PARAMS, PARAMS, data)
         assert text.count("dot_general[") == text.count("Precision.HIGHEST") // 2 > 0
     assert "HIGHEST" not in trace(jax.grad(plain), PARAMS, data)
     assert "HIGHEST" in trace(jax.grad(exact), PARAMS, data)

@@ -7,10 +7,11 @@ from typing import Any
 
 import optax
 
-from symjax import checks, isokinetic, trees
+from symjax import checks, hamiltonian, isokinetic, trees
 from symjax.approximations import ensemble
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
+    DynamicHmc,
     Ensemble,
     Hmc,
     Mclmc,
@@ -21,8 +22,12 @@ from symjax.cli.posteriors import Posterior
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
+    chees,
+    dynamic_hmc,
     hmc,
+    mala,
     mclmc,
+    nuts,
     sghmc,
     sgld,
     sgnht,
@@ -71,16 +76,22 @@ def _hmc_options(options: Hmc, built: Posterior) -> dict[str, Any]:
     Raises:
         ValueError: if both a length and a number of steps were asked for.
     """
-    resolved = asdict(options)
-    if options.num_steps is not None:
-        if options.trajectory_length != Hmc.trajectory_length:
-            raise ValueError(
-                "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
-                f"{options.num_steps} and {options.trajectory_length}."
-            )
-        resolved["trajectory_length"] = None
-    elif options.trajectory_length == "rule":
-        resolved["trajectory_length"] = hmc.rule_length(built.prior_std())
+    if options.num_steps is None:
+        return _with_length(options, built)
+    if options.trajectory_length != Hmc.trajectory_length:
+        raise ValueError(
+            "Give one of `--hmc.num-steps` and `--hmc.trajectory-length`, got "
+            f"{options.num_steps} and {options.trajectory_length}."
+        )
+    return _with_mass_matrix(options) | {"trajectory_length": None}
+
+
+def _with_length(options: Hmc | DynamicHmc, built: Posterior) -> dict[str, Any]:
+    """The options, the rule for the length worked out."""
+    resolved = _with_mass_matrix(options)
+    if options.trajectory_length == "rule":
+        std = built.prior_std() if options.mass_matrix == "unit" else 1.0
+        resolved["trajectory_length"] = hmc.rule_length(std)
     return resolved
 
 
@@ -94,6 +105,17 @@ def _split_hmc_options(options: SplitHmc, built: Posterior) -> dict[str, Any]:
     if length == "rule":
         length = hmc.rule_length(built.prior_std())
     return asdict(options) | {"trajectory_length": length}
+
+
+def _with_mass_matrix(options: Any) -> dict[str, Any]:
+    """The options as `build` takes them."""
+    resolved = asdict(options)
+    name = resolved.pop("mass_matrix")
+    return resolved | {"inverse_mass_matrix": 1.0 if name == "unit" else name}
+
+
+def _dynamic_hmc(options: DynamicHmc, built: Posterior) -> Algorithm:
+    return dynamic_hmc.build(built.log_posterior, **_with_length(options, built))
 
 
 def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
@@ -131,9 +153,22 @@ def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Alg
     return lambda options, built: build(built.log_posterior, **asdict(options))
 
 
+def _with_mass(
+    build: Callable[..., Algorithm],
+) -> Callable[[Any, Posterior], Algorithm]:
+    """The same, with a mass matrix by name."""
+    return lambda options, built: build(
+        built.log_posterior, **_with_mass_matrix(options)
+    )
+
+
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
     "split_hmc": _split_hmc,
+    "dynamic_hmc": _dynamic_hmc,
+    "nuts": _with_mass(nuts.build),
+    "chees": _as_typed(chees.build),
+    "mala": _with_mass(mala.build),
     "mclmc": _mclmc,
     "adjusted_mclmc": _adjusted_mclmc,
     "sghmc": _as_typed(sghmc.build),
@@ -169,28 +204,36 @@ def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any],
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
-    """What an iteration costs at the first step size."""
+    """What an iteration costs at the first step size.
+
+    NUTS and ChEES find their lengths as they go: of NUTS the most is said, of ChEES a
+    trajectory by the reference rule.
+    """
     if isinstance(command, Fit):
         return 1
-    if command.sampler == "hmc":
-        options = _hmc_options(command.hmc, built)
-        return options["num_steps"] or hmc.count_steps(
-            options["trajectory_length"], options["step_size"]
-        )
+    options = getattr(command, command.sampler)
+    if command.sampler == "mclmc":
+        return isokinetic.GRADIENTS_PER_STEP
+    if command.sampler == "nuts":
+        return 2**options.max_num_doublings - 1
+    if command.sampler == "chees":
+        length = hmc.rule_length(built.prior_std())
+        return hamiltonian.count_steps(length, options.step_size)
     if command.sampler == "split_hmc":
-        options = _split_hmc_options(command.split_hmc, built)
-        num_steps = split_hmc.count_steps(
-            options["trajectory_length"], options["step_size"]
-        )
-        per_step = split_hmc.gradients_per_step(options["num_blocks"])
-        return math.ceil(num_steps * per_step)
+        length = _split_hmc_options(options, built)["trajectory_length"]
+        num_steps = hamiltonian.count_steps(length, options.step_size)
+        return math.ceil(num_steps * split_hmc.gradients_per_step(options.num_blocks))
     if command.sampler == "adjusted_mclmc":
-        options = _adjusted_mclmc_options(command.adjusted_mclmc, built)
-        num_steps = adjusted_mclmc.count_steps(
-            options["trajectory_length"], options["step_size"]
-        )
+        resolved = _adjusted_mclmc_options(options, built)
+        length, step_size = resolved["trajectory_length"], resolved["step_size"]
+        num_steps = hamiltonian.count_steps(length, step_size)
         return isokinetic.GRADIENTS_PER_STEP * num_steps
-    return isokinetic.GRADIENTS_PER_STEP if command.sampler == "mclmc" else 1
+    if command.sampler not in ("hmc", "dynamic_hmc"):
+        return 1
+    if getattr(options, "num_steps", None):
+        return options.num_steps
+    length = _with_length(options, built)["trajectory_length"]
+    return hamiltonian.count_steps(length, options.step_size)
 
 
 def batch_size(command: Sample | Fit) -> int | None:

@@ -9,9 +9,13 @@ import tyro
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Baoab,
+    Chees,
+    DynamicHmc,
     Ensemble,
     Hmc,
+    Mala,
     Mclmc,
+    Nuts,
     Sghmc,
     Sgld,
     Sgnht,
@@ -80,6 +84,10 @@ class Sample:
     sampler: Literal[
         "hmc",
         "split_hmc",
+        "dynamic_hmc",
+        "nuts",
+        "chees",
+        "mala",
         "mclmc",
         "adjusted_mclmc",
         "sghmc",
@@ -89,6 +97,10 @@ class Sample:
     ] = "hmc"
     hmc: Hmc = Hmc()
     split_hmc: SplitHmc = SplitHmc()
+    dynamic_hmc: DynamicHmc = DynamicHmc()
+    nuts: Nuts = Nuts()
+    chees: Chees = Chees()
+    mala: Mala = Mala()
     mclmc: Mclmc = Mclmc()
     adjusted_mclmc: AdjustedMclmc = AdjustedMclmc()
     sghmc: Sghmc = Sghmc()

@@ -290,4 +290,4 @@ def _with_trace(comparison: Comparison, trace: Trace) -> Comparison:
 
 def _not_finite(method: Method, fields: tuple[str, ...]) -> Scores:
     nothing = dict.fromkeys(fields, math.nan)
-    return Scores(name=method.name, seconds=method.seconds, **nothing)
+    return Scores(method.name, seconds=method.seconds)._replace(**nothing)

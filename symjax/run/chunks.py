@@ -122,7 +122,7 @@ def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
     """States of a device's chains, whether they are finite, whether devices differ."""
 
     def block(keys: Keys, params: Params, data: Any) -> Any:
-        state = jax.vmap(init, (0, 0, None))(keys, params, data)
+        state = meshes.vmap_chains(init, (0, 0, None))(keys, params, data)
         # A weakly typed start would have the loop traced again for the strong type.
         state = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
         differs = meshes.differs_along_data(state)
@@ -150,7 +150,8 @@ def _advance_block(
         def iterate(index: Any, carry: Any) -> Any:
             state, infos = carry
             step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, first + index)
-            state, info = jax.vmap(step, (0, 0, None))(step_keys, state, data)
+            step_all = meshes.vmap_chains(step, (0, 0, None))
+            state, info = step_all(step_keys, state, data)
             return state, _write(infos, info, index)
 
         def fill_slot(slot: Any, carry: Any) -> Any:

@@ -18,16 +18,13 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from blackjax.mcmc.integrators import IntegratorState
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from symjax import checks, energies, isokinetic, trees
-from symjax.samplers import Adaptation, step_size_warmup
+from symjax import energies, hamiltonian, isokinetic, trees, warmup
+from symjax.hamiltonian import Info
 from symjax.types import Algorithm, Key, LogDensity, Params
+from symjax.warmup import Adaptation
 
-
-MAX_GROWTH = 8
-"""While the step size adapts, trajectories take at most this many times the steps first
-asked for."""
 
 _DECOHERENCE = 1.25
 """The way after which the direction is forgotten, in trajectories. Without noise on
@@ -42,30 +39,7 @@ class State(NamedTuple):
     log_density: Float[Array, ""]
     gradient: Params
     iteration: Int[Array, ""]
-    step_size: Float[Array, ""]
     adaptation: Adaptation
-
-
-class Info(NamedTuple):
-    """What one transition did, as scalars.
-
-    Attributes:
-        acceptance_rate: Probability of accepting the proposal.
-        is_accepted: Whether it was accepted.
-        is_divergent: The energy rose by more than 1000 nats, or was not finite.
-        energy_change: Energy of the proposal less that of the start, in nats.
-        log_density: Log density of the state after the transition, in nats.
-        step_size: Way of one integrator step.
-        num_steps: Integrator steps taken, of two gradients each.
-    """
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
-    energy_change: Float[Array, ""]
-    log_density: Float[Array, ""]
-    step_size: Float[Array, ""]
-    num_steps: Int[Array, ""]
 
 
 def build(
@@ -105,11 +79,12 @@ def build(
         >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
         >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
     """
-    checks.positive(trajectory_length=trajectory_length)
-    warmup = step_size_warmup(
+    adapting = warmup.build(
         step_size, num_warmup=num_warmup, target_acceptance=target_acceptance
     )
-    most = MAX_GROWTH * count_steps(trajectory_length, step_size)
+    count_steps = hamiltonian.fixed_or_length(
+        step_size, None, trajectory_length, num_warmup
+    )
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
@@ -120,29 +95,30 @@ def build(
                 "HMC."
             )
         value, gradient = jax.value_and_grad(log_density)(params, data)
-        return State(
-            params, value, gradient, jnp.array(0), jnp.array(step_size), warmup.init()
-        )
+        return State(params, value, gradient, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
-        count = jnp.ceil(trajectory_length / state.step_size - 1e-6).astype(int)
-        is_warmup = state.iteration < num_warmup
-        count = jnp.where(is_warmup, jnp.minimum(count, most), count)
+        size = state.adaptation.step_size
+        count = jnp.asarray(count_steps(state.iteration, size))
         direction_key, path_key, accept_key = jax.random.split(key, 3)
         direction = isokinetic.unit_vector(direction_key, state.position)
         start = cast("Any", IntegratorState)(
             state.position, direction, state.log_density, state.gradient
         )
-        end, kinetic = travel(path_key, start, state.step_size, count, data)
+        end, kinetic = travel(path_key, start, size, count, data)
         gain = energies.gain(log_density, data, start.position, end.position)
-        new, outcome = energies.accept(accept_key, kinetic - gain, start, end)
-        adaptation, next_size = warmup.update(
-            state.adaptation, state.step_size, state.iteration, outcome.acceptance_rate
+        new, outcome = hamiltonian.accept(accept_key, kinetic - gain, start, end)
+        adaptation = adapting.update(
+            state.adaptation,
+            new.position,
+            new.logdensity_grad,
+            state.iteration,
+            outcome.acceptance_rate,
         )
         position, _, value, gradient = new
-        info = Info(*outcome, value, state.step_size, count)
+        info = Info(*outcome, value, size, count)
         iteration = state.iteration + 1
-        return State(position, value, gradient, iteration, next_size, adaptation), info
+        return State(position, value, gradient, iteration, adaptation), info
 
     def travel(
         key: Key, start: Any, size: Float[Array, ""], count: Int[Array, ""], data: Any
@@ -163,11 +139,6 @@ def build(
         return jax.lax.fori_loop(0, count, one, (start, zero))
 
     return Algorithm(init, step, num_warmup)
-
-
-def count_steps(trajectory_length: float, step_size: float) -> int:
-    """The steps of a trajectory: its length, rounded up to whole steps."""
-    return math.ceil(trajectory_length / step_size - 1e-6)
 
 
 def rule_length(prior_std: float, num_params: int) -> float:

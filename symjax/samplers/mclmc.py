@@ -187,7 +187,7 @@ def build(
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        return State(*moved, state.iteration + 1, next_size, adaptation), info
+        return State(*moved[:4], state.iteration + 1, next_size, adaptation), info
 
     def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
         """One step with half a refreshment on both sides; its change of energy."""

@@ -12,7 +12,6 @@ References:
     Shahbaba, Lan, Johnson, Neal (2014), Split Hamiltonian Monte Carlo, section 4.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -21,16 +20,12 @@ import jax.numpy as jnp
 import optax
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.util import generate_gaussian_noise
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from symjax import checks, energies
-from symjax.samplers import Adaptation, step_size_warmup
+from symjax import checks, energies, hamiltonian, warmup
+from symjax.hamiltonian import Info
 from symjax.types import Algorithm, Data, Key, Params
-
-
-MAX_GROWTH = 8
-"""While the step size adapts, trajectories take at most this many times the steps first
-asked for."""
+from symjax.warmup import Adaptation
 
 
 class State(NamedTuple):
@@ -39,30 +34,7 @@ class State(NamedTuple):
     position: Params
     log_density: Float[Array, ""]
     iteration: Int[Array, ""]
-    step_size: Float[Array, ""]
     adaptation: Adaptation
-
-
-class Info(NamedTuple):
-    """What one transition did, as scalars.
-
-    Attributes:
-        acceptance_rate: Probability of accepting the proposal.
-        is_accepted: Whether it was accepted.
-        is_divergent: The energy rose by more than 1000 nats, or was not finite.
-        energy_change: Energy of the proposal less that of the start, in nats.
-        log_density: Log density of the state after the transition, in nats.
-        step_size: Step size used.
-        num_steps: Steps taken, of `gradients_per_step` gradients of the whole data.
-    """
-
-    acceptance_rate: Float[Array, ""]
-    is_accepted: Bool[Array, ""]
-    is_divergent: Bool[Array, ""]
-    energy_change: Float[Array, ""]
-    log_density: Float[Array, ""]
-    step_size: Float[Array, ""]
-    num_steps: Int[Array, ""]
 
 
 def build(
@@ -79,8 +51,8 @@ def build(
     One step of size e with M blocks kicks by e/2 times the gradients of blocks
     1, 2, ..., M, M, ..., 2, 1, and drifts by e / (2 (M - 1)) between two kicks. It is
     reversible, keeps volumes and is of second order. It costs nearly two gradients of
-    the whole data, for steps that need not be as short as HMC's (a fifth longer with ten
-    blocks of a small network): what it saves is memory. The accept step takes three
+    the whole data, for steps that need not be as short as HMC's (a fifth longer with
+    ten blocks of a small network): what it saves is memory. The accept step takes three
     passes forward, which micro-batches divide as usual. With one block it would be HMC.
 
     Args:
@@ -105,51 +77,52 @@ def build(
         ...     log_posterior, step_size=0.01, trajectory_length=0.5, num_blocks=8
         ... )  # doctest: +SKIP
     """
-    checks.positive(trajectory_length=trajectory_length)
     checks.at_least(2, num_blocks=num_blocks)
     if not hasattr(log_posterior, "block"):
         raise TypeError(
             "`log_posterior` must have a `block` of the data, got "
             f"{type(log_posterior).__name__}. Make it with `posterior.build`."
         )
-    warmup = step_size_warmup(
+    adapting = warmup.build(
         step_size, num_warmup=num_warmup, target_acceptance=target_acceptance
     )
-    most = MAX_GROWTH * count_steps(trajectory_length, step_size)
+    count_steps = hamiltonian.fixed_or_length(
+        step_size, None, trajectory_length, num_warmup
+    )
     gradient = jax.grad(log_posterior.block)
 
     def init(key: Key, params: Params, data: Data) -> State:
         del key
         value = log_posterior(params, data)
-        return State(params, value, jnp.array(0), jnp.array(step_size), warmup.init())
+        return State(params, value, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
-        count = jnp.ceil(trajectory_length / state.step_size - 1e-6).astype(int)
-        is_warmup = state.iteration < num_warmup
-        count = jnp.where(is_warmup, jnp.minimum(count, most), count)
+        size = state.adaptation.step_size
+        count = jnp.asarray(count_steps(state.iteration, size))
         momentum_key, accept_key = jax.random.split(key)
         momentum = generate_gaussian_noise(momentum_key, state.position)
         position, end_momentum = integrate(
             lambda params, index: gradient(params, data, index, num_blocks),
             num_blocks,
             (state.position, momentum),
-            state.step_size,
+            size,
             count,
         )
         as_state = cast("Any", IntegratorState)
         start = as_state(state.position, momentum, state.log_density, ())
         end = as_state(position, end_momentum, log_posterior(position, data), ())
         change = energies.change(log_posterior, 1.0, data, start, end)
-        new, outcome = energies.accept(accept_key, change, start, end)
-        adaptation, next_size = warmup.update(
-            state.adaptation, state.step_size, state.iteration, outcome.acceptance_rate
+        new, outcome = hamiltonian.accept(accept_key, change, start, end)
+        adaptation = adapting.update(
+            state.adaptation,
+            new.position,
+            new.logdensity_grad,
+            state.iteration,
+            outcome.acceptance_rate,
         )
-        info = Info(*outcome, new.logdensity, state.step_size, count)
+        info = Info(*outcome, new.logdensity, size, count)
         iteration = state.iteration + 1
-        return (
-            State(new.position, new.logdensity, iteration, next_size, adaptation),
-            info,
-        )
+        return State(new.position, new.logdensity, iteration, adaptation), info
 
     return Algorithm(init, step, num_warmup)
 
@@ -193,11 +166,6 @@ def integrate(
         return optax.tree.add_scale(position, drift, momentum), momentum
 
     return jax.lax.fori_loop(0, last + 1, kick_and_drift, start)
-
-
-def count_steps(trajectory_length: float, step_size: float) -> int:
-    """The steps of a trajectory: its length, rounded up to whole steps."""
-    return math.ceil(trajectory_length / step_size - 1e-6)
 
 
 def gradients_per_step(num_blocks: int) -> float:
