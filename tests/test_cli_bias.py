@@ -112,3 +112,13 @@ def test_the_step_is_half_of_what_it_was_at_the_end(command):
 
     before, after = jax.jit(step_sizes)(jax.random.key(0))
     assert float(after) == pytest.approx(float(before) / 2, rel=1e-5)
+
+
+def test_every_sampler_without_accept_step_is_known_as_such():
+    samplers = {name: getattr(Sample(PROBLEM), name) for name in methods._SAMPLERS}
+    without = {
+        name
+        for name, options in samplers.items()
+        if not hasattr(options, "target_acceptance")
+    }
+    assert without == methods.UNADJUSTED

@@ -164,7 +164,7 @@ def build(
         change = jnp.where(is_finite, change, 0.0)
         squares = change**2 / (trees.size(state.position) * target_energy_variance)
         is_divergent = ~is_finite | (squares > LIMIT**2)
-        moved = jax.tree.map(
+        moved: Any = jax.tree.map(
             lambda new, old: jnp.where(is_divergent, old, new),
             new,
             _integrator_state(state)._replace(
@@ -187,7 +187,7 @@ def build(
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        return State(*moved[:4], state.iteration + 1, next_size, adaptation), info
+        return State(*moved, state.iteration + 1, next_size, adaptation), info
 
     def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
         """One step with half a refreshment on both sides; its change of energy."""
