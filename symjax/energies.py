@@ -39,13 +39,26 @@ def change(
         start: blackjax's `IntegratorState`: position and momentum.
         end: The same, at the end of a trajectory.
     """
+    kinetic = kinetic_change(inverse_mass_matrix, start.momentum, end.momentum)
+    return kinetic - gain(log_density, data, start.position, end.position)
+
+
+def gain(
+    log_density: LogDensity, data: Any, params: Params, proposal: Params
+) -> Float[Array, ""]:
+    """The log density at `proposal` less that at `params`, in nats, as in `change`.
+
+    Args:
+        log_density: Its `difference` is used if it has one.
+        data: What the log density takes.
+        params: Where a trajectory starts.
+        proposal: Where it ends.
+    """
     difference = getattr(log_density, "difference", None)
-    if difference is None:
-        with jax.default_matmul_precision("highest"):
-            gain = log_density(end.position, data) - log_density(start.position, data)
-    else:
-        gain = difference(start.position, end.position, data)
-    return kinetic_change(inverse_mass_matrix, start.momentum, end.momentum) - gain
+    if difference is not None:
+        return difference(params, proposal, data)
+    with jax.default_matmul_precision("highest"):
+        return log_density(proposal, data) - log_density(params, data)
 
 
 def kinetic_change(

@@ -163,12 +163,35 @@ def transition(
     verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
     end = static_integration(verlet)(begin, step_size, num_leapfrogs)
     change = energies.change(log_density, inverse_mass_matrix, data, begin, end)
+    new, outcome = accept(
+        accept_key, change, begin, end, accept_all, divergence_threshold
+    )
+    return Point(new.position, new.logdensity, new.logdensity_grad), outcome, end
+
+
+def accept(
+    key: Key,
+    change: Float[Array, ""],
+    begin: Any,
+    end: Any,
+    accept_all: Bool[Array, ""] | bool = False,
+    divergence_threshold: float = 1000.0,
+) -> tuple[Any, Outcome]:
+    """The end of a trajectory or its beginning, by Metropolis' rule.
+
+    Args:
+        key: Decides.
+        change: Of the energy, in nats.
+        begin: blackjax's `IntegratorState`.
+        end: The same.
+        accept_all: Whether only divergent ends are refused.
+        divergence_threshold: Rise of the energy, in nats, called a divergence.
+    """
     acceptance, is_divergent = judge(change, end, divergence_threshold)
     log_used = jnp.where(accept_all & ~is_divergent, 0.0, acceptance)
     choose: Any = static_binomial_sampling
-    new, (is_accepted, _, _) = choose(accept_key, log_used, begin, end)
-    outcome = Outcome(jnp.exp(acceptance), is_accepted, is_divergent, change)
-    return Point(new.position, new.logdensity, new.logdensity_grad), outcome, end
+    new, (is_accepted, _, _) = choose(key, log_used, begin, end)
+    return new, Outcome(jnp.exp(acceptance), is_accepted, is_divergent, change)
 
 
 def integrator_state(point: Point, momentum: Params) -> Any:

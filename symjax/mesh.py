@@ -256,6 +256,26 @@ def take(data: Data, indices: Int[Array, " batch"]) -> Data:
     return jax.tree.map(exchange, data)
 
 
+def take_every(data: Data, index: Int[Array, ""] | int, stride: int) -> Data:
+    """Every `stride`-th example of the whole data set, from the one at `index` on.
+
+    No example changes its device. What is taken does not depend on how many there are.
+
+    Args:
+        data: This device's examples.
+        index: Less than `stride`.
+        stride: Between two examples.
+
+    Returns:
+        Those of them that this device has, padded with masked rows.
+    """
+    num_rows = len(data.mask)
+    before = jax.lax.axis_index("data") * num_rows if _is_mapped() else 0
+    rows = (index - before) % stride + stride * jnp.arange(-(-num_rows // stride))
+    taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % num_rows], data)
+    return taken._replace(mask=taken.mask & (rows < num_rows))
+
+
 def _num_groups() -> int:
     return jax.lax.axis_size("chain") if _is_mapped() else 1
 

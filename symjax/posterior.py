@@ -16,11 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data, take
+from symjax.mesh import sum_over_data, take, take_every
 from symjax.trees import num_bytes
 from symjax.types import Data, Key, Params
 
@@ -48,6 +48,10 @@ class LogPosterior:
     def __call__(self, params: Params, data: Data) -> Float[Array, ""]:
         """The log posterior up to a constant, in nats; differentiable in `params`."""
         return self._log_density(params, data, 1.0)
+
+    def log_likelihood(self, params: Params, data: Data) -> Float[Array, ""]:
+        """The log likelihood of all examples, in nats, at temperature 1."""
+        return self.temperature * self(params, data) - self.prior(params)
 
     def difference(
         self, params: Params, proposal: Params, data: Data
@@ -127,6 +131,17 @@ class LogPosterior:
         indices = jax.random.randint(key, (batch_size,), 0, num_examples)
         batch = take(data, indices)
         return self._log_density(params, batch, num_examples / batch_size)
+
+    def block(
+        self, params: Params, data: Data, index: Int[Array, ""] | int, num_blocks: int
+    ) -> Float[Array, ""]:
+        """Part `index` (from 0) of `num_blocks` that add up to the log posterior.
+
+        Every `num_blocks`-th example from `index` on, and as large a part of the log
+        prior. Differentiable in `params`, with the memory of the block alone.
+        """
+        rows = take_every(data, index, num_blocks)
+        return self._log_density(params, rows, float(num_blocks)) / num_blocks
 
     def _log_density(
         self, params: Params, data: Data, weight: Float[Array, ""] | float
@@ -230,7 +245,7 @@ def build(
             what is accepted, always takes full float32.
 
     Returns:
-        `log_posterior(params, data)`, with `difference` and `minibatch`.
+        `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from symjax.types import Params
 
@@ -50,3 +50,9 @@ def distance(one: Params, other: Params) -> Float[Array, ""]:
             jnp.sum(jnp.abs(jnp.asarray(a, wide) - jnp.asarray(b, wide)) ** 2)
         )
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))
+
+
+def is_finite(tree: Params) -> Bool[Array, ""]:
+    """Whether every number in all leaves is finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(leaves))

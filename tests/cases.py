@@ -17,6 +17,7 @@ import optax
 from symjax import densities, posterior
 from symjax.approximations import ensemble, mfvi
 from symjax.samplers import (
+    adjusted_mclmc,
     baoab,
     chees,
     cyclical,
@@ -29,6 +30,7 @@ from symjax.samplers import (
     sghmc,
     sgld,
     sgnht,
+    split_hmc,
     tempering,
 )
 from symjax.types import Data
@@ -37,6 +39,7 @@ from symjax.types import Data
 class Case(NamedTuple):
     """An algorithm; how many loops a step has, and gradients in the innermost one.
 
+    `numbers` are summed over the devices by themselves: a change of energy, a value.
     `meets` where its chains look at one another.
     """
 
@@ -44,6 +47,7 @@ class Case(NamedTuple):
     build: Callable[[Any], Any]
     gradients: int = 1
     loops: int = 0
+    numbers: int = 1
     meets: bool = False
 
 
@@ -99,6 +103,22 @@ SAMPLERS = [
         "mclmc",
         lambda lp: mclmc.build(lp, step_size=0.3, decoherence_length=2.0, num_warmup=9),
         gradients=2,
+    ),
+    Case(
+        "adjusted_mclmc",
+        lambda lp: adjusted_mclmc.build(
+            lp, step_size=0.3, trajectory_length=0.9, num_warmup=9
+        ),
+        gradients=2,
+        loops=1,
+    ),
+    Case(
+        "split_hmc",
+        lambda lp: split_hmc.build(
+            lp, step_size=0.3, trajectory_length=0.6, num_blocks=4, num_warmup=9
+        ),
+        loops=1,
+        numbers=2,
     ),
     Case(
         "sghmc",

@@ -16,7 +16,16 @@ import pytest
 import scipy.stats
 
 from symjax import densities, posterior
-from symjax.samplers import dynamic_hmc, ghmc, hmc, mala, nuts
+from symjax.samplers import (
+    adjusted_mclmc,
+    dynamic_hmc,
+    ghmc,
+    hmc,
+    mala,
+    mclmc,
+    nuts,
+    split_hmc,
+)
 from symjax.types import Data
 
 
@@ -106,12 +115,23 @@ def log_posterior(**options):
         (nuts, {"step_size": 0.2, "max_num_doublings": 4}),
         (mala, {"step_size": 0.05}),
         (ghmc, {"step_size": 0.2, "damping": 0.7}),
+        # Blocks of two examples; steps so coarse that many are refused.
+        (split_hmc, {"step_size": 0.4, "trajectory_length": 0.8, "num_blocks": 3}),
     ],
     ids=lambda value: getattr(value, "__name__", "").rpartition(".")[2],
 )
 def test_the_joint_distribution_is_kept(sampler, options):
     algorithm = sampler.build(log_posterior(), **options)
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
+
+
+def test_adjusted_mclmc_keeps_the_joint_distribution():
+    """At a step at which MCLMC, which accepts all, does not."""
+    options = {"step_size": 0.9}
+    algorithm = adjusted_mclmc.build(log_posterior(), trajectory_length=2.7, **options)
+    assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
+    unadjusted = mclmc.build(log_posterior(), decoherence_length=2.7, **options)
+    assert p_values(unadjusted, num_transitions=9).min() < 1e-8
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import jax
 from rich.console import Console
 
 from symjax import checks, run, store
-from symjax.cli import methods, plan, posteriors
+from symjax.cli import bias, methods, plan, posteriors
 from symjax.cli.hyperparameters import Ensemble
 from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
@@ -65,6 +65,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
             console.print(
                 f"{path} is finished: {draws} draws.", highlight=False, soft_wrap=True
             )
+            _check_bias(command, built, path, console)
             return path
     start = time.monotonic()
     try:
@@ -77,8 +78,16 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     _add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
+    _check_bias(command, built, path, console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path
+
+
+def _check_bias(
+    command: Sample | Fit, built: Posterior, path: Path, console: Console
+) -> None:
+    if isinstance(command, Sample) and bias.is_wanted(command):
+        bias.check(command, built, path, console)
 
 
 def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:

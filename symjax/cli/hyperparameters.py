@@ -137,7 +137,45 @@ class Mclmc:
     decoherence_length: float | Literal["rule"] = "rule"
     step_size: float | None = None
     num_warmup: int = 2000
-    target_energy_variance: float = 5e-4
+    target_energy_variance: float = 1e-4
+
+
+@dataclass(frozen=True)
+class AdjustedMclmc:
+    """MCLMC with an accept step: exact.
+
+    Attributes:
+        trajectory_length: Way of a trajectory, Euclidean over all weights; `rule` is
+            prior std times the root of their number.
+        step_size: Way of the first step; default: a twentieth of that length.
+        num_warmup: First iterations, which adapt the step size and are not kept.
+        target_acceptance: What the warm-up aims at.
+    """
+
+    trajectory_length: float | Literal["rule"] = "rule"
+    step_size: float | None = None
+    num_warmup: int = 50
+    target_acceptance: float = 0.9
+
+
+@dataclass(frozen=True)
+class SplitHmc:
+    """HMC with the memory of one block of the data; exact.
+
+    Attributes:
+        step_size: Of a sweep through the blocks and back; the first one, if there is a
+            warm-up.
+        trajectory_length: Step size times steps; `rule` is pi * prior std / 2.
+        num_blocks: Into how many the data are split.
+        num_warmup: First iterations, which adapt the step size and are not kept.
+        target_acceptance: What the warm-up aims at.
+    """
+
+    step_size: float = 0.02
+    trajectory_length: float | Literal["rule"] = "rule"
+    num_blocks: int = 10
+    num_warmup: int = 50
+    target_acceptance: float = 0.8
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,26 @@
 """From what was typed to a sampler or an approximation."""
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import optax
 
-from symjax import checks, hamiltonian, trees
+from symjax import checks, hamiltonian, isokinetic, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import DynamicHmc, Ensemble, Hmc, Mclmc
+from symjax.cli.hyperparameters import (
+    AdjustedMclmc,
+    DynamicHmc,
+    Ensemble,
+    Hmc,
+    Mclmc,
+    SplitHmc,
+)
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import (
+    adjusted_mclmc,
     baoab,
     chees,
     dynamic_hmc,
@@ -23,6 +32,7 @@ from symjax.samplers import (
     sghmc,
     sgld,
     sgnht,
+    split_hmc,
 )
 from symjax.types import Algorithm, Approximation
 
@@ -86,6 +96,18 @@ def _with_length(options: Hmc | DynamicHmc, built: Posterior) -> dict[str, Any]:
     return resolved
 
 
+def _split_hmc(options: SplitHmc, built: Posterior) -> Algorithm:
+    return split_hmc.build(built.log_posterior, **_split_hmc_options(options, built))
+
+
+def _split_hmc_options(options: SplitHmc, built: Posterior) -> dict[str, Any]:
+    """The arguments of `split_hmc.build`, the trajectory's length worked out."""
+    length = options.trajectory_length
+    if length == "rule":
+        length = hmc.rule_length(built.prior_std())
+    return asdict(options) | {"trajectory_length": length}
+
+
 def _with_mass_matrix(options: Any) -> dict[str, Any]:
     """The options as `build` takes them."""
     resolved = asdict(options)
@@ -110,6 +132,23 @@ def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
     return make(built.log_posterior, **resolved)
 
 
+def _adjusted_mclmc(options: AdjustedMclmc, built: Posterior) -> Algorithm:
+    resolved = _adjusted_mclmc_options(options, built)
+    return adjusted_mclmc.build(built.log_posterior, **resolved)
+
+
+def _adjusted_mclmc_options(options: AdjustedMclmc, built: Posterior) -> dict[str, Any]:
+    """The arguments of `adjusted_mclmc.build`, its lengths worked out."""
+    length = options.trajectory_length
+    if length == "rule":
+        num_params = trees.size(built.shapes)
+        length = adjusted_mclmc.rule_length(built.prior_std(), num_params)
+    return asdict(options) | {
+        "trajectory_length": length,
+        "step_size": options.step_size or length / 20,
+    }
+
+
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
     """A sampler whose options are the arguments of its `build`."""
     return lambda options, built: build(built.log_posterior, **asdict(options))
@@ -126,17 +165,44 @@ def _with_mass(
 
 _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "hmc": _hmc,
+    "split_hmc": _split_hmc,
     "dynamic_hmc": _dynamic_hmc,
     "nuts": _with_mass(nuts.build),
     "chees": _as_typed(chees.build),
     "ghmc": _as_typed(ghmc.build),
     "mala": _with_mass(mala.build),
     "mclmc": _mclmc,
+    "adjusted_mclmc": _adjusted_mclmc,
     "sghmc": _as_typed(sghmc.build),
     "sgld": _as_typed(sgld.build),
     "sgnht": _as_typed(sgnht.build),
     "baoab": _as_typed(baoab.build),
 }
+
+
+UNADJUSTED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab"})
+"""The samplers without accept step, which their step size biases."""
+
+
+def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any], Any]]:
+    """An unadjusted sampler with half the step size, to go on from a run's end.
+
+    Returns:
+        The sampler, and `state -> state`, which halves a step size that was adapted and
+        lies in the state of a chain.
+    """
+    options = getattr(command, command.sampler)
+    if options.step_size is not None:
+        half = replace(options, step_size=options.step_size / 2)
+        command = replace(command, **{command.sampler: half})
+
+    def halve_state(state: Any) -> Any:
+        if not hasattr(state, "step_size"):
+            return state
+        return state._replace(step_size=state.step_size / 2)
+
+    algorithm: Any = build(command, built)
+    return algorithm, halve_state
 
 
 def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
@@ -149,12 +215,21 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
         return 1
     options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
-        return mclmc.GRADIENTS_PER_STEP
+        return isokinetic.GRADIENTS_PER_STEP
     if command.sampler == "nuts":
         return 2**options.max_num_doublings - 1
     if command.sampler == "chees":
         length = hmc.rule_length(built.prior_std())
         return hamiltonian.count_steps(length, options.step_size)
+    if command.sampler == "split_hmc":
+        length = _split_hmc_options(options, built)["trajectory_length"]
+        num_steps = hamiltonian.count_steps(length, options.step_size)
+        return math.ceil(num_steps * split_hmc.gradients_per_step(options.num_blocks))
+    if command.sampler == "adjusted_mclmc":
+        resolved = _adjusted_mclmc_options(options, built)
+        length, step_size = resolved["trajectory_length"], resolved["step_size"]
+        num_steps = hamiltonian.count_steps(length, step_size)
+        return isokinetic.GRADIENTS_PER_STEP * num_steps
     if command.sampler not in ("hmc", "dynamic_hmc"):
         return 1
     if getattr(options, "num_steps", None):

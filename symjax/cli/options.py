@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from symjax.cli.hyperparameters import (
+    AdjustedMclmc,
     Baoab,
     Chees,
     DynamicHmc,
@@ -19,6 +20,7 @@ from symjax.cli.hyperparameters import (
     Sghmc,
     Sgld,
     Sgnht,
+    SplitHmc,
 )
 
 
@@ -70,6 +72,8 @@ class Sample:
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.
+        bias_check: After a sampler without accept step, go on for a while with half the
+            step size and compare the predictive spread; half again the time.
         seed: Of the chains' keys and starts.
         out: The run directory to make. Default: runs/ and a name made of the
             options.
@@ -80,24 +84,28 @@ class Sample:
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
     sampler: Literal[
         "hmc",
+        "split_hmc",
         "dynamic_hmc",
         "nuts",
         "chees",
         "ghmc",
         "mala",
         "mclmc",
+        "adjusted_mclmc",
         "sghmc",
         "sgld",
         "sgnht",
         "baoab",
     ] = "hmc"
     hmc: Hmc = Hmc()
+    split_hmc: SplitHmc = SplitHmc()
     dynamic_hmc: DynamicHmc = DynamicHmc()
     nuts: Nuts = Nuts()
     chees: Chees = Chees()
     ghmc: Ghmc = Ghmc()
     mala: Mala = Mala()
     mclmc: Mclmc = Mclmc()
+    adjusted_mclmc: AdjustedMclmc = AdjustedMclmc()
     sghmc: Sghmc = Sghmc()
     sgld: Sgld = Sgld()
     sgnht: Sgnht = Sgnht()
@@ -107,6 +115,7 @@ class Sample:
     thinning: int = 1
     start: Literal["map", "init"] = "map"
     map_steps: int = 500
+    bias_check: bool = True
     seed: int = 0
     out: Path | None = None
     resume: Path | None = None

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import mesh as meshes, trees
-from symjax.cli import methods
+from symjax.cli import bias, methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 
@@ -36,11 +36,13 @@ def show(
         console: Where to print.
     """
     if isinstance(command, Fit):
-        num_chains, num_draws = command.num_members, 1
+        num_chains, num_draws, checked = command.num_members, 1, 0
         iterations = command.ensemble.num_steps
     else:
         num_chains, num_draws = command.num_chains, command.num_draws
         iterations = num_warmup + num_draws * command.thinning
+        checked = bias.num_iterations(command)
+        iterations += checked
     mesh = meshes.make_mesh(num_chains)
     batch_size = methods.batch_size(command)
     seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
@@ -54,7 +56,8 @@ def show(
         "parameters": f"{trees.size(shapes):,}",
         "chains": f"{num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
         f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
-        "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain",
+        "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain"
+        + (", with the check of the step size" if checked else ""),
         "gradients": f"{gradients:,} an iteration, "
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import evaluation, progress, report, store, trees
-from symjax.cli import alignment, chains, posteriors, surfaces
+from symjax.cli import alignment, bias, chains, posteriors, surfaces
 from symjax.cli.options import Evaluate, Export, List, Report
 from symjax.cli.posteriors import Posterior
 from symjax.report import Comparison, Method, Trace
@@ -69,7 +69,9 @@ def compare_runs(paths: Sequence[Path]) -> Evaluation:
                 f"{other.dataset.name} and {runs[0].path} of {built[0].dataset.name}."
             )
     methods = [
-        posteriors.as_method(name, problem, _predict(run, problem, name), _seconds(run))
+        posteriors.as_method(
+            name, problem, _predict(run, problem, name), _seconds(run)
+        )._replace(bias=bias.read(run))
         for run, problem, name in zip(runs, built, names, strict=True)
     ]
     reference, dataset = runs[0], built[0].dataset

@@ -1,5 +1,6 @@
 """Convergence of chains and quality of predictions, from arrays alone."""
 
+from symjax.evaluation.bias import SpreadComparison, compare_spread
 from symjax.evaluation.calibration import (
     brier_score,
     expected_calibration_error,

@@ -4,7 +4,8 @@
 out, `pictures` draws, and `write` puts all of it into one HTML file.
 """
 
-from symjax.report.comparison import Comparison, Method, Scores, Trace, compare
+from symjax.report.bias import bias_finding
+from symjax.report.comparison import Bias, Comparison, Method, Scores, Trace, compare
 from symjax.report.convergence import convergence_table
 from symjax.report.gallery import Picture, pictures
 from symjax.report.judgement import verdict

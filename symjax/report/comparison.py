@@ -8,11 +8,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
 from symjax import evaluation
-from symjax.evaluation import ChainDistances, Convergence
+from symjax.evaluation import ChainDistances, Convergence, SpreadComparison
 
 
 Numbers: TypeAlias = Array | np.ndarray
 Task: TypeAlias = Literal["classification", "regression"]
+
+Bias: TypeAlias = SpreadComparison | Literal["unchecked"] | None
+"""Of a sampler without accept step what halving its step size showed, or that this was
+not tried; None for all others."""
 
 
 class Method(NamedTuple):
@@ -25,12 +29,14 @@ class Method(NamedTuple):
         std: For regression, the noise standard deviation of every draw; without it
             there is no negative log likelihood.
         seconds: What the run took.
+        bias: Of its step size.
     """
 
     name: str
     outputs: Float[Numbers, "chain draw example output"]
     std: Float[Numbers, "chain draw example output"] | None = None
     seconds: float | None = None
+    bias: Bias = None
 
 
 class Scores(NamedTuple):
@@ -52,6 +58,7 @@ class Scores(NamedTuple):
         mean_distance: Root mean squared distance of predictive means to the
             reference's, in units of the targets.
         seconds: What the run took.
+        bias: Of the step size.
     """
 
     name: str
@@ -65,6 +72,7 @@ class Scores(NamedTuple):
     total_variation: float | None = None
     mean_distance: float | None = None
     seconds: float | None = None
+    bias: Bias = None
 
 
 class Trace(NamedTuple):
@@ -178,8 +186,11 @@ def compare(
         values = np.asarray(reference.outputs)
     comparison = Comparison(
         task=task,
-        reference=score(reference, targets),
-        methods=tuple(score(method, targets, centre) for method in methods),
+        reference=score(reference, targets)._replace(bias=reference.bias),
+        methods=tuple(
+            score(method, targets, centre)._replace(bias=method.bias)
+            for method in methods
+        ),
         between_chains=_between_chains(reference, task),
         function=evaluation.summarise(values),
         weight=weight,
@@ -279,4 +290,4 @@ def _with_trace(comparison: Comparison, trace: Trace) -> Comparison:
 
 def _not_finite(method: Method, fields: tuple[str, ...]) -> Scores:
     nothing = dict.fromkeys(fields, math.nan)
-    return Scores(name=method.name, seconds=method.seconds, **nothing)
+    return Scores(method.name, seconds=method.seconds)._replace(**nothing)

@@ -10,7 +10,7 @@ import numpy as np
 
 from symjax.evaluation import Convergence, share_below
 from symjax.plots.style import percent
-from symjax.report import chains
+from symjax.report import bias, chains
 from symjax.report.chains import Finding, Tone, flat
 from symjax.report.comparison import Comparison, Scores
 from symjax.report.convergence import symmetry
@@ -29,6 +29,7 @@ def findings(comparison: Comparison) -> list[Finding]:
     """The verdict, every finding with its tone."""
     return [
         _predictions(comparison),
+        *bias.findings(comparison),
         *chains.trouble(comparison),
         *_weights(comparison),
         *symmetry(comparison),

@@ -9,10 +9,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from symjax.evaluation import SpreadComparison
 from symjax.evaluation.convergence import share_below
 from symjax.plots.style import percent
 from symjax.report import convergence, judgement
-from symjax.report.comparison import Comparison, Scores
+from symjax.report.comparison import Bias, Comparison, Scores
 
 
 class Column(NamedTuple):
@@ -118,6 +119,7 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             for name, of in (("function", function), ("weight", weight))
         },
         "convergence": convergence.numbers(comparison),
+        "step_size_bias": {s.name: _bias(s.bias) for s in _all_scores(comparison)},
         "acceptance": _number(_acceptance(comparison)),
         "seconds": _number(_seconds(comparison)),
     }
@@ -174,6 +176,10 @@ def _numbers(scores: Scores | None, fields: tuple[str, ...]) -> dict[str, float 
 def _number(value: float | None) -> float | None:
     """The value where JSON has it."""
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _bias(bias: Bias) -> dict[str, Any] | str | None:
+    return bias._asdict() if isinstance(bias, SpreadComparison) else bias
 
 
 def _acceptance(comparison: Comparison) -> float | None:
