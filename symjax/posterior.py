@@ -16,11 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data, take
+from symjax.mesh import count_examples, sum_over_data, take
 from symjax.trees import num_bytes
 from symjax.types import Data, Key, Params
 
@@ -123,13 +123,33 @@ class LogPosterior:
             data: All of this device's examples; padding rows, if any, come last.
             batch_size: Examples in the batch, over all devices.
         """
-        num_examples = sum_over_data(jnp.sum(data.mask))
+        num_examples = count_examples(data)
         indices = jax.random.randint(key, (batch_size,), 0, num_examples)
-        batch = take(data, indices)
-        return self._log_density(params, batch, num_examples / batch_size)
+        return self.batch(params, data, indices, num_examples / batch_size)
+
+    def batch(
+        self,
+        params: Params,
+        data: Data,
+        indices: Int[Array, " batch"],
+        weight: Float[Array, ""] | Int[Array, ""] | float,
+    ) -> Float[Array, ""]:
+        """(log prior + weight * sum over the examples at `indices`) / T, in nats.
+
+        Args:
+            params: Network parameters.
+            data: All of this device's examples.
+            indices: Examples in the order of the whole data set, equal on all devices
+                that share a chain; `mesh.NO_EXAMPLE` adds nothing.
+            weight: Of the log likelihood of each.
+        """
+        return self._log_density(params, take(data, indices), weight)
 
     def _log_density(
-        self, params: Params, data: Data, weight: Float[Array, ""] | float
+        self,
+        params: Params,
+        data: Data,
+        weight: Float[Array, ""] | Int[Array, ""] | float,
     ) -> Float[Array, ""]:
         """The log posterior with the log likelihood multiplied by `weight`."""
 
