@@ -35,7 +35,8 @@ from symjax.types import Data
 class Case(NamedTuple):
     """An algorithm; how many loops a step has, and gradients in the innermost one.
 
-    `meets` where its chains look at one another.
+    `meets` where its chains look at one another. `rare` gradients stand in a loop of
+    their own, which mostly makes no round.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     gradients: int = 1
     loops: int = 0
     meets: bool = False
+    rare: int = 0
 
 
 SAMPLERS = [
@@ -90,16 +92,32 @@ SAMPLERS = [
     Case(
         "sgld",
         lambda lp: sgld.build(
-            lp, step_size=0.01, batch_size=6, preconditioner="rmsprop", num_warmup=3
+            lp,
+            step_size=0.01,
+            batch_size=6,
+            batches="epoch",
+            preconditioner="rmsprop",
+            num_warmup=3,
         ),
     ),
     Case(
         "sgnht",
-        lambda lp: sgnht.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+        lambda lp: sgnht.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, anchor="start"
+        ),
     ),
     Case(
         "baoab",
-        lambda lp: baoab.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+        lambda lp: baoab.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, batches="sweep"
+        ),
+    ),
+    Case(
+        "sghmc with svrg",
+        lambda lp: sghmc.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, anchor=4
+        ),
+        rare=1,
     ),
     Case(
         "cyclical",

@@ -167,6 +167,7 @@ def _renew(
 
     def replace(_: Any, state: Anchored) -> Anchored:
         value, gradient = whole(params, data)
-        return Anchored(state.batches, params, value, gradient, jnp.array(0))
+        age = jnp.zeros_like(state.age)
+        return Anchored(state.batches, params, value, gradient, age)
 
     return jax.lax.fori_loop(0, is_due.astype(int), replace, state)
