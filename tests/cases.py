@@ -22,12 +22,14 @@ from symjax.samplers import (
     cyclical,
     dynamic_hmc,
     hmc,
+    izmailov2021,
     mala,
     mclmc,
     nuts,
     sghmc,
     sgld,
     sgnht,
+    sms_ubu,
 )
 from symjax.types import Data
 
@@ -118,6 +120,20 @@ SAMPLERS = [
             lp, step_size=0.01, friction=5.0, batch_size=6, anchor=4
         ),
         rare=1,
+    ),
+    Case(
+        "sms_ubu",
+        lambda lp: sms_ubu.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "izmailov2021",
+        lambda lp: izmailov2021.build(
+            lp,
+            step_size=1e-3,
+            momentum_decay=0.9,
+            batch_size=6,
+            preconditioner="rmsprop",
+        ),
     ),
     Case(
         "cyclical",

@@ -173,8 +173,9 @@ def estimates(name, anchor, distance, *, batch_size=10, num_chains=2000):
 
     def chain(key):
         state = estimator.init(key, mode, data)
-        for step_key in jax.random.split(key, 3):
-            value, gradient, state = estimator.estimate(step_key, state, point, data)
+        for step_key in jax.random.split(key, 2):
+            state = estimator.estimate(step_key, state, point, data)[2]
+        value, gradient, _ = estimator.estimate(key, state, point, data)
         return value, gradient[:, 0]
 
     keys = jax.random.split(jax.random.key(1), num_chains)

@@ -8,7 +8,13 @@ import optax
 
 from symjax import checks, hamiltonian, trees
 from symjax.approximations import ensemble
-from symjax.cli.hyperparameters import DynamicHmc, Ensemble, Hmc, Mclmc
+from symjax.cli.hyperparameters import (
+    DynamicHmc,
+    Ensemble,
+    Hmc,
+    Izmailov2021,
+    Mclmc,
+)
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import (
@@ -16,12 +22,14 @@ from symjax.samplers import (
     chees,
     dynamic_hmc,
     hmc,
+    izmailov2021,
     mala,
     mclmc,
     nuts,
     sghmc,
     sgld,
     sgnht,
+    sms_ubu,
 )
 from symjax.types import Algorithm, Approximation
 
@@ -109,6 +117,16 @@ def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
     return make(built.log_posterior, **resolved)
 
 
+def _izmailov2021(options: Izmailov2021, built: Posterior) -> Algorithm:
+    chosen = asdict(options)
+    devices = chosen.pop("imitated_devices")
+    num_examples = int(built.dataset.train.mask.sum())
+    preset = izmailov2021.preset(**chosen, num_examples=num_examples)
+    return izmailov2021.build(
+        built.log_posterior, **preset.options, imitated_devices=devices
+    )
+
+
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
     """A sampler whose options are the arguments of its `build`."""
     return lambda options, built: build(built.log_posterior, **asdict(options))
@@ -134,6 +152,8 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "sgld": _as_typed(sgld.build),
     "sgnht": _as_typed(sgnht.build),
     "baoab": _as_typed(baoab.build),
+    "sms_ubu": _as_typed(sms_ubu.build),
+    "izmailov2021": _izmailov2021,
 }
 
 
@@ -165,4 +185,6 @@ def batch_size(command: Sample | Fit) -> int | None:
     """Examples of a gradient; None for all."""
     if isinstance(command, Fit):
         return command.ensemble.batch_size
+    if command.sampler == "izmailov2021":
+        return izmailov2021.BATCH_SIZE
     return getattr(getattr(command, command.sampler), "batch_size", None)

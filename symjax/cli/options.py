@@ -12,12 +12,14 @@ from symjax.cli.hyperparameters import (
     DynamicHmc,
     Ensemble,
     Hmc,
+    Izmailov2021,
     Mala,
     Mclmc,
     Nuts,
     Sghmc,
     Sgld,
     Sgnht,
+    SmsUbu,
 )
 
 
@@ -88,6 +90,8 @@ class Sample:
         "sgld",
         "sgnht",
         "baoab",
+        "sms_ubu",
+        "izmailov2021",
     ] = "hmc"
     hmc: Hmc = Hmc()
     dynamic_hmc: DynamicHmc = DynamicHmc()
@@ -99,6 +103,8 @@ class Sample:
     sgld: Sgld = Sgld()
     sgnht: Sgnht = Sgnht()
     baoab: Baoab = Baoab()
+    sms_ubu: SmsUbu = SmsUbu()
+    izmailov2021: Izmailov2021 = Izmailov2021()
     num_chains: int = 4
     num_draws: int = 200
     thinning: int = 1
