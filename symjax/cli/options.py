@@ -68,6 +68,7 @@ class Sample:
         num_chains: Independent chains.
         num_draws: Draws kept of each chain.
         thinning: Iterations for each draw.
+        max_minutes: Finish with the draws that there are when this time is up.
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.
@@ -108,6 +109,7 @@ class Sample:
     num_chains: int = 4
     num_draws: int = 200
     thinning: int = 1
+    max_minutes: float | None = None
     start: Literal["map", "init"] = "map"
     map_steps: int = 500
     seed: int = 0
@@ -148,6 +150,7 @@ class Resuming:
 
     resume: Path
     dry_run: bool = False
+    max_minutes: float | None = None
 
 
 @dataclass(frozen=True)

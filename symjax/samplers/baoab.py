@@ -139,4 +139,4 @@ def build(
         fresh = optax.tree.scale(scale, generate_gaussian_noise(key, momentum))
         return optax.tree.add_scale(fresh, jnp.exp(-friction * size), momentum)
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)

@@ -164,7 +164,7 @@ def build(
         state = State(position, momentum, mean_square, state.iteration + 1, estimate)
         return state, Info(value, size)
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)
 
 
 class Preset(NamedTuple):
@@ -260,6 +260,7 @@ def _cycles(step_size: float, num_warmup: int, length: int) -> Schedule:
 
     def schedule(iteration: Any) -> Any:
         passed = jnp.maximum(iteration - num_warmup - 1, 0) % length / length
-        return step_size / 2 * (1 + jnp.cos(jnp.pi * passed))
+        # (1 + cos(pi r)) / 2 would round to 0 at the end of a long cycle.
+        return step_size * jnp.cos(jnp.pi / 2 * passed) ** 2
 
     return schedule

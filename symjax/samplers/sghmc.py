@@ -129,4 +129,4 @@ def build(
         info = Info(value, kinetic_temperature(momentum), size)
         return State(position, momentum, state.iteration + 1, estimate), info
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)

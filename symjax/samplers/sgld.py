@@ -151,7 +151,7 @@ def build(
         state = State(position, mean_square, state.iteration + 1, estimate)
         return state, Info(value, size)
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)
 
 
 def _check_preconditioner(

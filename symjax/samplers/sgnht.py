@@ -145,4 +145,4 @@ def build(
             position, momentum, thermostat, state.iteration + 1, estimate
         ), info
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)

@@ -122,7 +122,7 @@ def build(
         info = Info(value, kinetic_temperature(momentum), size)
         return State(position, momentum, state.iteration + 1, estimate), info
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)
 
 
 class _Motion(NamedTuple):
