@@ -186,8 +186,8 @@ def _check_schedule(schedule: Callable[[Any], Any] | None, total: int) -> None:
     if len(bad):
         raise ValueError(
             f"`step_size` must be positive for all {total} iterations of the run, got "
-            f"{sizes[bad[0]]:.3g} at iteration {iterations[bad[0]]}. Make the schedule as "
-            "long as the run, warm-up included, or give it an end above 0."
+            f"{sizes[bad[0]]:.3g} at iteration {iterations[bad[0]]}. Make the schedule "
+            "as long as the run, warm-up included, or give it an end above 0."
         )
 
 
