@@ -187,7 +187,16 @@ def build(
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        return State(*moved, state.iteration + 1, next_size, adaptation), info
+        after = State(
+            moved.position,
+            moved.momentum,
+            moved.logdensity,
+            moved.logdensity_grad,
+            state.iteration + 1,
+            next_size,
+            adaptation,
+        )
+        return after, info
 
     def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
         """One step with half a refreshment on both sides; its change of energy."""
