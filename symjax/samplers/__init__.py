@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks, trees
-from symjax.types import Data, Key, Params
+from symjax.types import Key, Params
 
 
 Schedule: TypeAlias = Callable[[Any], Any]
@@ -22,7 +22,7 @@ Schedule: TypeAlias = Callable[[Any], Any]
 
 def minibatch_gradient(
     log_posterior: Any, batch_size: int
-) -> Callable[[Key, Params, Data], tuple[Float[Array, ""], Params]]:
+) -> Callable[[Key, Params, Any], tuple[Float[Array, ""], Params]]:
     """The estimate that stochastic-gradient samplers follow.
 
     Args:
@@ -44,7 +44,7 @@ def minibatch_gradient(
     estimate = jax.value_and_grad(log_posterior.minibatch, argnums=1)
 
     def value_and_gradient(
-        key: Key, params: Params, data: Data
+        key: Key, params: Params, data: Any
     ) -> tuple[Float[Array, ""], Params]:
         return estimate(key, params, data, batch_size)
 

@@ -25,7 +25,7 @@ from symjax.samplers import (
     kinetic_temperature,
     minibatch_gradient,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
@@ -102,11 +102,11 @@ def build(
     schedule = as_schedule(step_size)
     value_and_gradient = minibatch_gradient(log_posterior, batch_size)
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         del data
         return State(params, generate_gaussian_noise(key, params), jnp.array(0))
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         halfway = optax.tree.add_scale(state.position, size / 2, state.momentum)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.samplers import Schedule, as_schedule, full_noise, minibatch_gradient
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop")
@@ -114,12 +114,12 @@ def build(
     value_and_gradient = minibatch_gradient(log_posterior, batch_size)
     move: Callable[..., Any] = diffusions.overdamped_langevin()
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         del key, data
         mean_square = optax.tree.zeros_like(params) if preconditioner else ()
         return State(params, mean_square, jnp.array(0))
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size, share = schedule(state.iteration), noise(state.iteration)
         value, gradient = value_and_gradient(batch_key, state.position, data)

@@ -32,7 +32,7 @@ from symjax.samplers import (
     kinetic_temperature,
     minibatch_gradient,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
@@ -109,12 +109,12 @@ def build(
     value_and_gradient = minibatch_gradient(log_posterior, batch_size)
     move: Callable[..., Any] = diffusions.sgnht(alpha=friction, beta=0.0)
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         del data
         momentum = generate_gaussian_noise(key, params)
         return State(params, momentum, jnp.array(friction, float), jnp.array(0))
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         ahead = optax.tree.add_scale(state.position, size, state.momentum)
