@@ -67,7 +67,10 @@ def garch(y, sigma1):
     mu = flat("mu")
     alpha0 = flat("alpha0", constraints.positive)
     alpha1 = flat("alpha1", constraints.unit_interval)
-    beta1 = flat("beta1", constraints.interval(0.0, 1 - alpha1))
+    # numpyro's own MCMC constrains an improper site wrongly if its support depends on
+    # another site: a proper one whose density is taken out again.
+    beta1 = numpyro.sample("beta1", dist.Uniform(0.0, 1 - alpha1))
+    numpyro.factor("flat", jnp.log1p(-alpha1))
     first = jnp.asarray(sigma1**2, y.dtype)
 
     def advance(variance, error):

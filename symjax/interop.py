@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpyro.infer.util import initialize_model
+from numpyro.handlers import seed
+from numpyro.infer.util import constrain_fn, initialize_model
 
 from symjax import checks
 from symjax.types import Key, Params
@@ -163,10 +164,22 @@ def from_numpyro(
         positional, named = arguments(data)
         return -info.potential_fn(*positional, **named)(params)
 
+    # Not `info.postprocess_fn`, which takes the support of an `ImproperUniform` that
+    # depends on other sites from the first trace of the model.
     @jax.jit
     def constrain_all(draws: Params, data: Any) -> Params:
         positional, named = arguments(data)
-        return jax.vmap(jax.vmap(info.postprocess_fn(*positional, **named)))(draws)
+
+        def constrain_one(params: Params) -> Params:
+            return constrain_fn(
+                seed(model, rng_seed=0),
+                positional,
+                named,
+                params,
+                return_deterministic=True,
+            )
+
+        return jax.vmap(jax.vmap(constrain_one))(draws)
 
     return Model(
         Density(log_density),

@@ -221,3 +221,16 @@ def test_a_model_without_data_is_sampled():
     x = np.asarray(target.constrain(draws)["x"])
     assert_mean(x, 2 / 7)
     assert_mean(x**2, 2 / 7 * 3 / 8)
+
+
+def test_an_improper_site_is_constrained_by_the_sites_before_it():
+    def simplex():
+        first = numpyro.sample("first", dist.Uniform(0.0, 1.0))
+        support = dist.constraints.interval(0.0, 1 - first)
+        numpyro.sample("second", dist.ImproperUniform(support, (), ()))
+
+    target = interop.from_numpyro(jax.random.key(0), simplex, 3)
+    draws = jax.tree.map(lambda leaf: leaf[:, None], target.params)
+    made = target.constrain(draws)
+    share = jax.nn.sigmoid(draws["second"])
+    np.testing.assert_allclose(made["second"], (1 - made["first"]) * share, rtol=1e-9)
