@@ -27,33 +27,12 @@ import posteriordb
 import scipy.optimize
 import tyro
 from numpyro.infer import MCMC, NUTS
+from sampler_table import SAMPLERS, Shape
 
 from symjax import interop, mesh, run
-from symjax.samplers import hmc, mclmc
 
 
-SAMPLERS = {
-    # Name: of a round density of d parameters, a sampler; how many iterations a draw
-    # takes; gradients of an iteration by its Info.
-    "HMC": (
-        lambda density, d, warmup: hmc.build(
-            density, step_size=0.3, trajectory_length=1.6, num_warmup=warmup
-        ),
-        1,
-        lambda info: info.num_steps,
-    ),
-    "MCLMC": (
-        lambda density, d, warmup: mclmc.build(
-            density,
-            step_size=0.3 * d**0.5,
-            decoherence_length=d**0.5,
-            num_warmup=10 * warmup,
-            target_energy_variance=1e-5,
-        ),
-        10,
-        lambda info: 0 * info.step_size + mclmc.GRADIENTS_PER_STEP,
-    ),
-}
+NAMES = ("HMC", "MCLMC")
 ORACLE = "numpyro NUTS"
 
 
@@ -63,7 +42,7 @@ class Options:
 
     only: tuple[str, ...] = tuple(posteriordb.MODELS)
     """Posteriors to sample."""
-    samplers: tuple[str, ...] = (ORACLE, *SAMPLERS)
+    samplers: tuple[str, ...] = (ORACLE, *NAMES)
     """Samplers to run; others keep the results that are there."""
     num_chains: int = 16
     num_draws: int = 1000
@@ -115,7 +94,7 @@ def check(posterior, sampler, options):
 
 def ours(posterior, sampler, options):
     """Draws of a sampler of symjax by site, and all its gradients, warm-up included."""
-    build, thinning, count = SAMPLERS[sampler]
+    line = SAMPLERS[sampler]
     key = jax.random.key(options.seed)
     target = interop.from_numpyro(
         key, posterior.model, options.num_chains, kwargs=posterior.data
@@ -125,17 +104,22 @@ def ours(posterior, sampler, options):
     def log_density(params, data):
         return target.log_density(unravel(centre + factor @ params), data)
 
+    algorithm = line.build(
+        interop.Density(log_density),
+        Shape(1.0, 1.0, len(centre)),
+        line.slow_warmup * options.num_warmup,
+    )
     result = run.sample(
         key,
-        build(interop.Density(log_density), len(centre), options.num_warmup),
+        algorithm,
         jax.random.normal(key, (options.num_chains, len(centre))),
         target.data,
         num_draws=options.num_draws,
-        thinning=thinning,
+        thinning=line.thinning,
         mesh=mesh.make_mesh(options.num_chains, jax.devices()[:1]),
     )
     draws = jax.vmap(jax.vmap(unravel))(centre + result.draws @ factor.T)
-    return target.constrain(draws), int(count(result.info).sum())
+    return target.constrain(draws), int(line.gradients(result.info))
 
 
 def round_off(target):
@@ -187,7 +171,7 @@ def table(folder):
     results = {n: json.loads(p.read_text()) for n, p in found.items() if p.exists()}
     samplers = [
         name
-        for name in (ORACLE, *SAMPLERS)
+        for name in (ORACLE, *NAMES)
         if any(name in result for result in results.values())
     ]
 
