@@ -32,7 +32,7 @@ from sampler_table import SAMPLERS, Shape
 from symjax import interop, mesh, run
 
 
-NAMES = ("HMC", "MCLMC")
+NAMES = ("HMC", "NUTS", "ChEES", "MCLMC")
 ORACLE = "numpyro NUTS"
 
 

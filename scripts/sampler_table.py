@@ -9,7 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from symjax.samplers import baoab, cyclical, hmc, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import (
+    baoab,
+    chees,
+    cyclical,
+    dynamic_hmc,
+    hmc,
+    mala,
+    mclmc,
+    nuts,
+    sghmc,
+    sgld,
+    sgnht,
+)
 
 
 class Shape(NamedTuple):
@@ -53,7 +65,7 @@ class Sampler(NamedTuple):
 
     build: Callable
     thinning: int = 1
-    gradients: Callable = lambda info: next(iter(info)).size
+    gradients: Callable = lambda info: info[0].size
     is_exact: bool = True
     slow_warmup: int = 1
 
@@ -87,6 +99,34 @@ SAMPLERS = {
             num_warmup=warmup,
         ),
         gradients=_leapfrogs,
+    ),
+    "jittered HMC": Sampler(
+        lambda density, s, warmup: dynamic_hmc.build(
+            density,
+            step_size=0.3 * s.smallest,
+            trajectory_length=1.6 * s.largest,
+            num_warmup=warmup,
+        ),
+        gradients=_leapfrogs,
+    ),
+    "NUTS": Sampler(
+        lambda density, s, warmup: nuts.build(
+            density, step_size=0.3 * s.smallest, num_warmup=warmup
+        ),
+        gradients=_leapfrogs,
+    ),
+    "ChEES": Sampler(
+        lambda density, s, warmup: chees.build(
+            density, step_size=0.3 * s.smallest, num_warmup=warmup
+        ),
+        gradients=_leapfrogs,
+    ),
+    "MALA": Sampler(
+        lambda density, s, warmup: mala.build(
+            density, step_size=0.1 * s.smallest**2, num_warmup=warmup
+        ),
+        thinning=20,
+        slow_warmup=4,
     ),
     "MCLMC": Sampler(
         lambda density, s, warmup: mclmc.build(
