@@ -5,7 +5,7 @@ of chains in float64: how far the mean of x^2 is from its value by quadrature. T
 is the slope of its logarithm: 1 for SGLD and SGNHT, 2 for the symmetric splittings and
 for SGHMC. (Its friction is of the first order, but on a Gaussian of variance s^2 its
 positions have the variance s^2 / (1 - e^2 / (2 s^2 (2 - a e))). SGNHT's thermostat
-holds the momentum at 1, which SGHMC has at 1 / (1 - a e / 2), and so cools the positions.)
+holds the mean of p^2 at 1, where SGHMC has 1 / (1 - a e / 2), and so cools positions.)
 
     python scripts/check_bias.py --only BAOAB SGLD
     python scripts/check_bias.py --plot-only           # from the results that are there
