@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from symjax import checks
 from symjax.gradients import sources
 from symjax.gradients.sources import Source
-from symjax.types import Data, Key, Params
+from symjax.types import Key, Params
 
 
 class Estimator(NamedTuple):
@@ -121,7 +121,7 @@ def _plain(source: Source) -> Estimator:
         del params
         return source.init(key, data)
 
-    def estimate(key: Key, state: Any, params: Params, data: Data) -> Any:
+    def estimate(key: Key, state: Any, params: Params, data: Any) -> Any:
         log_density, state = source.draw(key, state, data)
         return *jax.value_and_grad(log_density)(params), state
 
@@ -131,11 +131,11 @@ def _plain(source: Source) -> Estimator:
 def _anchored(source: Source, log_posterior: Any, lifetime: int | None) -> Estimator:
     whole = jax.value_and_grad(log_posterior)
 
-    def init(key: Key, params: Params, data: Data) -> Anchored:
+    def init(key: Key, params: Params, data: Any) -> Anchored:
         value, gradient = whole(params, data)
         return Anchored(source.init(key, data), params, value, gradient, jnp.array(0))
 
-    def estimate(key: Key, state: Anchored, params: Params, data: Data) -> Any:
+    def estimate(key: Key, state: Anchored, params: Params, data: Any) -> Any:
         if lifetime is not None:
             is_due = state.age >= lifetime
             state = _renew(whole, is_due, state, params, data)
@@ -152,11 +152,11 @@ def _anchored(source: Source, log_posterior: Any, lifetime: int | None) -> Estim
 
 
 def _renew(
-    whole: Callable[[Params, Data], tuple[Any, Params]],
+    whole: Callable[[Params, Any], tuple[Any, Params]],
     is_due: Bool[Array, ""],
     state: Anchored,
     params: Params,
-    data: Data,
+    data: Any,
 ) -> Anchored:
     """The state, with an anchor at `params` if that is due.
 

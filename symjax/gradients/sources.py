@@ -46,8 +46,8 @@ class Source(NamedTuple):
     `draw` is `(key, state, data) -> (log density of this batch, state)`.
     """
 
-    init: Callable[[Key, Data], Any]
-    draw: Callable[[Key, Any, Data], tuple[Callable[[Params], Any], Any]]
+    init: Callable[[Key, Any], Any]
+    draw: Callable[[Key, Any, Any], tuple[Callable[[Params], Any], Any]]
 
 
 def build(log_posterior: Any, batch_size: int, batches: str) -> Source:
@@ -111,7 +111,7 @@ def _check_data(data: Any, batch_size: int, batches: str) -> None:
 
 
 def _replacement(log_posterior: Any, batch_size: int) -> Source:
-    def draw(key: Key, state: Any, data: Data) -> Any:
+    def draw(key: Key, state: Any, data: Any) -> Any:
         def log_density(params: Params) -> Any:
             return log_posterior.minibatch(key, params, data, batch_size)
 

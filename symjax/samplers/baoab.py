@@ -24,7 +24,7 @@ from symjax.samplers import (
     full_noise,
     kinetic_temperature,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
@@ -110,13 +110,13 @@ def build(
         log_posterior, batch_size=batch_size, batches=batches, anchor=anchor
     )
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         key, estimate_key = jax.random.split(key)
         momentum = generate_gaussian_noise(key, params)
         estimate = estimator.init(estimate_key, params, data)
         return State(params, momentum, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         halfway = optax.tree.add_scale(state.position, size / 2, state.momentum)

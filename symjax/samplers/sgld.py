@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks, gradients
 from symjax.samplers import Schedule, as_schedule, full_noise
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop")
@@ -124,12 +124,12 @@ def build(
     )
     move: Callable[..., Any] = diffusions.overdamped_langevin()
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         mean_square = optax.tree.zeros_like(params) if preconditioner else ()
         estimate = estimator.init(key, params, data)
         return State(params, mean_square, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size, share = schedule(state.iteration), noise(state.iteration)
         value, gradient, estimate = estimator.estimate(

@@ -31,7 +31,7 @@ from symjax.samplers import (
     full_noise,
     kinetic_temperature,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
@@ -117,14 +117,14 @@ def build(
     )
     move: Callable[..., Any] = diffusions.sgnht(alpha=friction, beta=0.0)
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         key, estimate_key = jax.random.split(key)
         momentum = generate_gaussian_noise(key, params)
         estimate = estimator.init(estimate_key, params, data)
         thermostat = jnp.array(friction, float)
         return State(params, momentum, thermostat, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         ahead = optax.tree.add_scale(state.position, size, state.momentum)
