@@ -18,7 +18,7 @@ import numpy as np
 import optax
 import pytest
 
-from symjax import mesh, run, store
+from symjax import hamiltonian, mesh, run, store
 from symjax.run.loop import SAVE_SECONDS
 from symjax.samplers import hmc, sgld
 
@@ -215,7 +215,8 @@ def test_a_chain_whose_step_is_tiny_is_named_though_it_accepts_everything():
     def init(key, params, data):
         state = algorithm.init(key, params, data)
         tiny = jnp.where(params[0] == 2, 1e-6, 1.0)
-        return state._replace(step_size=tiny * state.step_size)
+        size = tiny * state.adaptation.step_size
+        return state._replace(adaptation=state.adaptation._replace(step_size=size))
 
     start = jnp.zeros((4, 30)).at[2].set(2.0)
     result = run.sample(
@@ -240,7 +241,7 @@ def logged(*, scale, step_size, chains=4):
         log_density[repeats, t] = log_density[repeats, t - 1]
     steps = np.full((chains, 60), 0.1)
     steps[-1] *= step_size
-    return hmc.Info(
+    return hamiltonian.Info(
         np.full((chains, 60), 0.4), accepted,
         np.zeros((chains, 60), bool), np.zeros((chains, 60)), log_density,
         steps, np.full((chains, 60), 12),

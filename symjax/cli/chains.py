@@ -9,7 +9,7 @@ import jax
 from rich.console import Console
 
 from symjax import checks, run, store
-from symjax.cli import bias, methods, plan, posteriors
+from symjax.cli import bias, methods, plan, posteriors, warmups
 from symjax.cli.hyperparameters import Ensemble
 from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
@@ -30,22 +30,15 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         console: For what is said.
 
     Returns:
-        The run directory; None for a plan.
-
-    Raises:
-        Stopped: if a signal asked for it; it says how to continue.
+        The run directory; None for a plan. A signal or the end of the time raises
+        `Stopped`, which says how to continue.
     """
     kept = None
     if command.resume is not None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
-    if isinstance(command, Fit):
-        checks.at_least(1, num_members=command.num_members)
-    else:
-        checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
-        checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
-        checks.positive(max_minutes=command.max_minutes)
+    _check(command)
     parallel = _num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     algorithm = methods.build(command, built)
@@ -54,23 +47,62 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         gradients = methods.gradients_per_iteration(command, built)
         plan.show(command, built, num_warmup, gradients, console)
         return None
-    if kept is None:
-        path = command.out or _free_path(command)
-        store.claim(path)
-        kept = run.NewRun(path, describe(command, built))
-    else:
+    if kept is not None:
         check_data(kept, built)
-        path = kept.path
         if kept.committed.finished:
-            draws = kept.committed.num_draws
-            console.print(
-                f"{path} is finished: {draws} draws.", highlight=False, soft_wrap=True
-            )
-            _check_bias(command, built, path, console)
-            return path
+            return _say_finished(command, built, kept, console)
+        return _run_and_say(command, built, algorithm, kept, None, console)
+    path = command.out or _free_path(command)
+    store.claim(path)
+    params = None
+    if isinstance(command, Sample) and command.warmup == "auto":
+        params = _starts(command, built)
+        command = warmups.tune(command, built, params, console)
+        algorithm = methods.build(command, built)
+    new = run.NewRun(path, describe(command, built))
+    return _run_and_say(command, built, algorithm, new, params, console)
+
+
+def _check(command: Sample | Fit) -> None:
+    """Require what does not take the data to be checked."""
+    if isinstance(command, Fit):
+        checks.at_least(1, num_members=command.num_members)
+        return
+    checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
+    checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
+    checks.positive(max_minutes=command.max_minutes)
+    warmups.check(command)
+
+
+def _say_finished(
+    command: Sample | Fit, built: Posterior, kept: Run, console: Console
+) -> Path:
+    console.print(
+        f"{kept.path} is finished: {kept.committed.num_draws} draws.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    _check_bias(command, built, kept.path, console)
+    return kept.path
+
+
+def _run_and_say(
+    command: Sample | Fit,
+    built: Posterior,
+    algorithm: Any,
+    kept: run.NewRun | Run,
+    params: Params | None,
+    console: Console,
+) -> Path:
+    """Run to the end and say what the user must know.
+
+    Raises:
+        Stopped: if a signal asked for it; it says how to continue.
+    """
+    path = Path(kept.path)
     start = time.monotonic()
     try:
-        result = _run(command, built, algorithm, kept)
+        result = _run(command, built, algorithm, kept, params)
     except Stopped as stopped:
         _add_seconds(path, start)
         raise Stopped(
@@ -175,10 +207,12 @@ def _run(
     built: Posterior,
     algorithm: Any,
     kept: run.NewRun | Run,
+    params: Params | None,
 ) -> run.Result:
-    start_key, run_key, map_key = jax.random.split(jax.random.key(command.seed), 3)
-    keys = jax.random.split(start_key, _num_chains(command))
-    params = jax.vmap(built.init)(keys)
+    begins = isinstance(kept, run.NewRun) or not kept.committed.has_state
+    if params is None:
+        params = _starts(command, built, optimised=begins)
+    run_key = _keys(command)[1]
     train = built.dataset.train
     if isinstance(command, Fit):
         return run.fit(
@@ -189,9 +223,6 @@ def _run(
             num_steps=command.ensemble.num_steps,
             store=kept,
         )
-    begins = isinstance(kept, run.NewRun) or not kept.committed.has_state
-    if command.start == "map" and begins:
-        params = find_map(map_key, built, params, command.map_steps)
     return run.sample(
         run_key,
         algorithm,
@@ -200,8 +231,24 @@ def _run(
         num_draws=command.num_draws,
         thinning=command.thinning,
         max_seconds=command.max_minutes and 60 * command.max_minutes,
+        restart_stuck=command.restart_stuck,
         store=kept,
     )
+
+
+def _keys(command: Sample | Fit) -> Any:
+    """Of the starts, of the run, and of the starts' optimisation."""
+    return jax.random.split(jax.random.key(command.seed), 3)
+
+
+def _starts(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Params:
+    """Where the chains or members start; only their shapes if not `optimised`."""
+    start_key, _, map_key = _keys(command)
+    keys = jax.random.split(start_key, _num_chains(command))
+    params = jax.vmap(built.init)(keys)
+    if isinstance(command, Fit) or command.start == "init" or not optimised:
+        return params
+    return find_map(map_key, built, params, command.map_steps)
 
 
 def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Params:

@@ -75,6 +75,11 @@ class Sample:
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.
+        warmup: auto picks the first step size and the warm-up of a Hamiltonian sampler
+            from the prior and the curvature at the starts, and says why; what you give
+            stays as it is.
+        restart_stuck: Whether chains that stand still half-way through the warm-up go
+            on from where a healthy one is.
         bias_check: After a sampler without accept step, go on for a while with half the
             step size and compare the predictive spread; half again the time.
         seed: Of the chains' keys and starts.
@@ -123,6 +128,8 @@ class Sample:
     max_minutes: float | None = None
     start: Literal["map", "init"] = "map"
     map_steps: int = 500
+    warmup: Literal["given", "auto"] = "given"
+    restart_stuck: bool = False
     bias_check: bool = True
     seed: int = 0
     out: Path | None = None

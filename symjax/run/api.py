@@ -60,6 +60,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     thinning: int = 1,
     num_burn_in: int = 0,
     max_seconds: float | None = None,
+    restart_stuck: bool = False,
     mesh: Mesh | None = None,
     store: NewRun | Run | None = None,
     show_progress: bool = True,
@@ -78,6 +79,9 @@ def sample(  # noqa: PLR0913  (one argument a decision)
         max_seconds: Wall-clock time of this call, compiling included. When it is up,
             to within a chunk of some two seconds or one draw, the run is finished with
             the draws that it has; before the first one it raises `Stopped`.
+        restart_stuck: Whether chains that stand still half-way through the warm-up go
+            on from where a healthy one is, and find their own way from there. Never
+            after the warm-up, when it would choose among the draws.
         mesh: From `mesh.make_mesh(num_chains)`, which is the default.
         store: A run directory: `NewRun(path, config)`, or what `store.open(path)`
             returns, to continue from where that stands.
@@ -92,7 +96,9 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     checks.at_least(1, num_draws=num_draws, thinning=thinning)
     checks.at_least(0, num_burn_in=num_burn_in)
     checks.positive(max_seconds=max_seconds)
-    plan = Plan(algorithm.num_warmup + num_burn_in, num_draws, thinning)
+    restart_at = _restart_at(algorithm.num_warmup) if restart_stuck else None
+    num_discarded = algorithm.num_warmup + num_burn_in
+    plan = Plan(num_discarded, num_draws, thinning, restart_at)
     _check_schedule(algorithm.schedule, plan.num_iterations)
     programs = compile_chunks(key, algorithm, params, data, plan, mesh)
     result = _execute(
@@ -100,6 +106,9 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     )
     says = (trouble.describe_stuck_chains, trouble.describe_divergences)
     messages = [m for say in says for m in say(result.info, plan.num_discarded)]
+    if restart_at:
+        restarts = trouble.describe_restarts(result.info, restart_at // 2, restart_at)
+        messages = restarts + messages
     return result._replace(messages=tuple(messages))
 
 
@@ -172,6 +181,20 @@ def _execute(
     return Result(draws, info, (), warmup)
 
 
+def _restart_at(num_warmup: int) -> int:
+    """Half of the warm-up.
+
+    Raises:
+        ValueError: if that is too short to tell who stands still.
+    """
+    if num_warmup < 40:
+        raise ValueError(
+            "`restart_stuck` needs a warm-up of at least 40 iterations, in which to "
+            f"see which chains stand still, got {num_warmup}."
+        )
+    return num_warmup // 2
+
+
 def _check_schedule(schedule: Callable[[Any], Any] | None, total: int) -> None:
     """Require a positive step size to the end of the run, at up to 10,000 iterations.
 
@@ -214,6 +237,8 @@ def _open(
         "num_discarded": plan.num_discarded,
         "thinning": plan.thinning,
     }
+    if plan.restart_at is not None:
+        record["restart_at"] = plan.restart_at
     if isinstance(store, Run):
         for change in store.check_config(store.config | {"run": record}):
             warnings.warn(change, stacklevel=4)

@@ -19,11 +19,15 @@ MIN_CHUNK_ITERATIONS = 4096
 
 
 class Plan(NamedTuple):
-    """Iterations: first those that are not kept, then `thinning` for each draw."""
+    """Iterations: first those that are not kept, then `thinning` for each draw.
+
+    At iteration `restart_at`, if there is one, stuck chains are restarted.
+    """
 
     num_discarded: int
     num_draws: int
     thinning: int
+    restart_at: int | None = None
 
     @property
     def num_iterations(self) -> int:
@@ -43,6 +47,8 @@ class Plan(NamedTuple):
     def next_chunk(self, iteration: int, most: int, num_slots: int) -> tuple[int, int]:
         """How many slots, of how many iterations each, within `most` iterations."""
         left = self.num_discarded - iteration
+        if self.restart_at is not None and iteration < self.restart_at:
+            left = self.restart_at - iteration
         if left > 0:
             return 1, min(left, most)
         left = (self.num_iterations - iteration) // self.thinning

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from symjax import progress
+from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs
 from symjax.run.memory import Memory
 from symjax.store import Run
@@ -62,6 +63,10 @@ def iterate(
     ):
         while iteration < total:
             start = time.monotonic()
+            if iteration == plan.restart_at:
+                # Committed first: a run that goes on from here does the same again.
+                kept.commit(state, iteration=iteration, num_draws=0)
+                state = _restart(programs, kept, iteration, state)
             slots, per_slot = plan.next_chunk(iteration, chunk, programs.num_slots)
             state, *made = programs.advance(
                 programs.keys[:, 1], state, programs.data, iteration, slots, per_slot
@@ -90,6 +95,22 @@ def iterate(
                     f"iteration {iteration} of {total}, before the first draw."
                 )
     return state, iteration
+
+
+def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
+    """The state, with stuck chains put where healthy ones are, adaptation and all."""
+    info = type(programs.info_shape)(**kept.info())
+    stuck = trouble.find_stuck_chains(info, iteration // 2, iteration)
+    healthy = np.setdiff1d(np.arange(len(programs.keys)), stuck)
+    if not len(stuck) or not len(healthy):
+        return state
+    source = np.arange(len(programs.keys))
+    source[stuck] = trouble.sources(stuck, healthy)
+    take = jax.jit(
+        lambda state: jax.tree.map(lambda leaf: leaf[source], state),
+        out_shardings=programs.sharding,
+    )
+    return take(state)
 
 
 def _timer(max_seconds: float | None) -> Callable[[], bool]:

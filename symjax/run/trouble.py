@@ -10,6 +10,52 @@ MIN_SHARE = 0.01
 trajectories and its log density move by less than this share of the others'."""
 
 
+def find_stuck_chains(info: Any, first: int, last: int) -> np.ndarray:
+    """Chains that stand still in the iterations from `first` to before `last`.
+
+    Args:
+        info: As in `describe_stuck_chains`.
+        first: First iteration that counts.
+        last: First that no longer does.
+
+    Returns:
+        Their numbers.
+    """
+    if not hasattr(info, "is_accepted"):
+        return np.array([], int)
+    info = type(info)(*(field[:, :last] for field in info))
+    rejecting, moving = _split(info.is_accepted[:, first:])
+    frozen = [chain for chain, *_ in _find_frozen_chains(info, first, moving)]
+    return np.sort(np.concatenate([rejecting, np.array(frozen, int)]))
+
+
+def describe_restarts(info: Any, first: int, last: int) -> list[str]:
+    """Say which chains were put where another one was, for what they did before.
+
+    Args:
+        info: As in `describe_stuck_chains`.
+        first: First iteration that was looked at.
+        last: Where they were put there.
+    """
+    stuck = find_stuck_chains(info, first, last)
+    others = np.setdiff1d(np.arange(len(info[0])), stuck)
+    if not len(others):
+        return [f"All chains were stuck at iteration {last}: none was restarted."]
+    return [
+        f"Chain {chain} was stuck in its warm-up: it accepted "
+        f"{info.is_accepted[chain, first:last].sum()} of {last - first} proposals, its "
+        f"log density was {info.log_density[chain, last - 1]:,.0f}. At iteration "
+        f"{last} it was restarted where chain {source} was, at "
+        f"{info.log_density[source, last - 1]:,.0f}."
+        for chain, source in zip(stuck, sources(stuck, others), strict=True)
+    ]
+
+
+def sources(stuck: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which healthy chain each stuck one is restarted from: another one each."""
+    return others[np.arange(len(stuck)) % len(others)]
+
+
 def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
     """Say which chains stand still, with their numbers.
 
@@ -28,7 +74,7 @@ def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
     accepted = info.is_accepted[:, num_discarded:]
     if accepted.shape[1] < 5:
         return []
-    rejecting = np.flatnonzero(accepted.mean(axis=1) < MIN_SHARE)
+    rejecting, moving = _split(accepted)
     level = np.median(info.log_density[:, num_discarded:], axis=1)
     messages = []
     for chain in rejecting:
@@ -40,19 +86,37 @@ def describe_stuck_chains(info: Any, num_discarded: int) -> list[str]:
             f"{level[chain]:,.0f}{beside}. Start it from optimised parameters, make "
             "the step size smaller, or give it a warm-up."
         )
-    moving = np.setdiff1d(np.arange(len(accepted)), rejecting)
-    return messages + _describe_frozen_chains(info, num_discarded, moving)
+    for chain, change, large, step, usual in _find_frozen_chains(
+        info, num_discarded, moving
+    ):
+        messages.append(
+            f"Chain {chain} is stuck: an accepted proposal changes its log density "
+            f"by {change:.2g} nats, and that of the others by {large:.2g}; its "
+            f"step size is {step:.2g}, theirs {usual:.2g}. Start it from "
+            "optimised parameters, or give it a longer warm-up."
+        )
+    return messages
 
 
-def _describe_frozen_chains(
+def _split(accepted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Chains that refuse nearly everything, and the rest."""
+    is_moving = accepted.mean(axis=1) >= MIN_SHARE
+    return np.flatnonzero(~is_moving), np.flatnonzero(is_moving)
+
+
+def _find_frozen_chains(
     info: Any, num_discarded: int, moving: np.ndarray
-) -> list[str]:
-    """Say which of the chains that accept proposals hardly move for all that.
+) -> list[tuple[Any, ...]]:
+    """Which of the chains that accept proposals hardly move for all that.
 
     Both their trajectories and the changes of their log density must be small beside
     the others': short trajectories are right in a narrow mode, where the log density
     changes as elsewhere, and among chains that still climb one that has arrived changes
     its log density by less.
+
+    Returns:
+        Of each: its number, its usual change of the log density and the others', its
+        step size and the others'.
     """
     if not hasattr(info, "step_size") or not hasattr(info, "num_steps"):
         return []
@@ -64,17 +128,12 @@ def _describe_frozen_chains(
     accepted = info.is_accepted[:, after]
     gain = np.diff(info.log_density, prepend=info.log_density[:, :1])[:, after]
     change = np.array([np.median(np.abs(gain[i][accepted[i]])) for i in moving])
-    messages = []
+    found = []
     for i, chain in enumerate(moving):
         far, large, usual = (np.median(np.delete(x, i)) for x in (length, change, step))
         if length[i] < MIN_SHARE * far and change[i] < MIN_SHARE * large:
-            messages.append(
-                f"Chain {chain} is stuck: an accepted proposal changes its log density "
-                f"by {change[i]:.2g} nats, and that of the others by {large:.2g}; its "
-                f"step size is {step[i]:.2g}, theirs {usual:.2g}. Start it from "
-                "optimised parameters, or give it a longer warm-up."
-            )
-    return messages
+            found.append((int(chain), change[i], large, step[i], usual))
+    return found
 
 
 def describe_divergences(info: Any, num_discarded: int) -> list[str]:

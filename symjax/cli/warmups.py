@@ -1,0 +1,74 @@
+"""`--warmup auto`: what a sampler begins with, picked from the starts of its chains."""
+
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from symjax import tuning
+from symjax.cli.options import Sample
+from symjax.cli.posteriors import Posterior
+from symjax.types import Params
+
+
+TUNED = ("hmc", "dynamic_hmc", "nuts", "chees", "split_hmc", "mala")
+"""Samplers that begin with a leapfrog step."""
+
+NUM_WARMUP = {"diagonal": 500, "low_rank": 500}
+"""Iterations that a mass matrix takes to be learnt: four of Stan's windows."""
+
+
+def check(command: Sample) -> None:
+    """Require a sampler that has something to pick.
+
+    Raises:
+        ValueError: if it has nothing.
+    """
+    if command.warmup == "auto" and command.sampler not in TUNED:
+        raise ValueError(
+            f"`--warmup auto` is for {', '.join(TUNED)}, got {command.sampler}. "
+            "Leave it out: mclmc, adjusted_mclmc and ghmc find their own, and the "
+            "others take what they are given."
+        )
+
+
+def tune(command: Sample, built: Posterior, params: Params, console: Console) -> Sample:
+    """The command with what was picked, which is said.
+
+    Args:
+        command: What was asked; options that differ from their defaults stay.
+        built: Its posterior.
+        params: Where the chains start.
+        console: For what is said.
+    """
+    suggestion = tuning.suggest(
+        built.log_posterior, params, built.dataset.train, prior_std=built.prior_std()
+    )
+    given: Any = getattr(command, command.sampler)
+    default = type(given)()
+    step, length, warmup = suggestion.reasons
+    said, picked = [], {}
+    if given.step_size == default.step_size:
+        size = suggestion.step_size
+        is_mala = command.sampler == "mala"
+        picked["step_size"] = size**2 / 2 if is_mala else size
+        said.append(f"{step}; MALA's e is half its square" if is_mala else step)
+    matrix = getattr(given, "mass_matrix", "unit")
+    if getattr(given, "trajectory_length", None) == "rule" and matrix == "unit":
+        said.append(length)
+    if given.num_warmup == default.num_warmup:
+        number = NUM_WARMUP.get(matrix, suggestion.num_warmup)
+        picked["num_warmup"] = max(number, default.num_warmup)
+        if number == picked["num_warmup"] == suggestion.num_warmup:
+            said.append(warmup)
+        else:
+            said.append(f"{picked['num_warmup']} iterations of warm-up: {_why(matrix)}")
+    for sentence in said:
+        console.print(f"Picked {sentence}.", highlight=False)
+    return replace(command, **{command.sampler: replace(given, **picked)})
+
+
+def _why(matrix: str) -> str:
+    if matrix == "unit":
+        return "what this sampler adapts takes as many"
+    return f"a {matrix} mass matrix is learnt in windows"

@@ -1,0 +1,92 @@
+"""Stuck chains are put where healthy ones are, in the warm-up and never after it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_contract import _StopAtThirdChunk
+
+from symjax import mesh, run, store
+from symjax.samplers import hmc
+
+
+STARTS = jnp.array([[0.1], [0.3], [50.0], [-0.2]])
+
+
+def island(params, data):
+    """A normal distribution, and an island from which no leapfrog leads."""
+    normal = -jnp.sum(params**2) / 2
+    on_island = jnp.all(jnp.abs(params - 50) < 1e-4)
+    inside = jnp.all(jnp.abs(params) < 10)
+    return jnp.where(inside, normal, jnp.where(on_island, -5.0, -jnp.inf))
+
+
+def sample(starts=STARTS, num_devices=1, num_warmup=100, **options):
+    options = {"num_draws": 400, "restart_stuck": True} | options
+    return run.sample(
+        jax.random.key(0),
+        hmc.build(island, step_size=0.5, num_steps=4, num_warmup=num_warmup),
+        starts,
+        None,
+        mesh=mesh.make_mesh(4, jax.devices()[:num_devices]),
+        show_progress=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+def test_a_stuck_chain_goes_on_from_a_healthy_one(num_devices):
+    result = sample(num_devices=num_devices)
+    assert np.abs(np.asarray(result.draws)).max() < 6
+    # It has its own way from there: another one than the chain it was put to.
+    assert np.all(result.draws[2] != result.draws[0])
+    assert 0.7 < np.asarray(result.draws)[2].std() < 1.3
+    assert len(result.messages) == 1
+    message = result.messages[0]
+    assert message.startswith("Chain 2 was stuck in its warm-up: it accepted")
+    assert "its log density was -5" in message
+    assert "At iteration 50 it was restarted where chain 0 was" in message
+
+
+def test_unasked_nothing_is_restarted():
+    result = sample(restart_stuck=False)
+    assert np.all(np.abs(np.asarray(result.draws)[2] - 50) < 1e-3)
+    assert any("Chain 2" in message for message in result.messages)
+
+
+def test_healthy_chains_are_left_alone():
+    starts = STARTS.at[2].set(0.5)
+    plain = sample(starts, restart_stuck=False)
+    asked = sample(starts)
+    np.testing.assert_array_equal(plain.draws, asked.draws)
+    assert asked.messages == ()
+
+
+def test_where_all_are_stuck_none_is_restarted():
+    result = sample(jnp.full((4, 1), 50.0), num_draws=5)
+    rejecting = np.asarray(result.info.is_accepted)[:, 25:50].mean(axis=1) < 0.01
+    if rejecting.all():
+        assert "none was restarted" in result.messages[0]
+    assert np.all(np.abs(np.asarray(result.draws) - 50) < 1e-3)
+
+
+def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
+    tmp_path, monkeypatch
+):
+    whole = sample(num_draws=20)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("symjax.run.loop._Stop", _StopAtThirdChunk)
+    kept = run.NewRun(tmp_path / "run")
+    while isinstance(kept, run.NewRun) or not kept.committed.finished:
+        try:
+            messages = sample(num_draws=20, store=kept).messages
+        except run.Stopped:
+            pass
+        kept = store.open(tmp_path / "run")
+    np.testing.assert_array_equal(kept.read(), whole.draws)
+    assert messages == whole.messages
+
+
+def test_a_short_warm_up_is_refused():
+    with pytest.raises(ValueError, match="a warm-up of at least 40 iterations.*got 30"):
+        sample(num_warmup=30)

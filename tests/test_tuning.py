@@ -1,0 +1,84 @@
+"""First guesses: the largest curvature against NumPy, and steps that HMC accepts."""
+
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from symjax import mesh, run, tuning
+from symjax.samplers import hmc
+
+
+def test_the_largest_curvature_of_a_quadratic():
+    generator = np.random.default_rng(0)
+    matrix = generator.normal(size=(6, 6))
+    precision = matrix @ matrix.T + np.diag([0, 0, 0, 0, 0, 40.0])
+
+    def log_density(params, data):
+        return -params["a"] @ jnp.asarray(precision, jnp.float32) @ params["a"] / 2
+
+    start = {"a": generator.normal(size=(3, 6)).astype(np.float32)}
+    found = tuning.largest_curvatures(log_density, start, None)
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(precision)[-1], rtol=0.02)
+
+
+@pytest.mark.parametrize("num_devices", [1, 8])
+def test_that_of_a_network_against_its_hessian(num_devices):
+    log_posterior = cases.log_posterior()
+    starts = cases.start(jax.random.key(0), 4)
+    data = cases.data()
+    found = tuning.largest_curvatures(
+        log_posterior,
+        starts,
+        data,
+        mesh=mesh.make_mesh(4, jax.devices()[:num_devices]),
+    )
+    for chain in range(4):
+        one = jax.tree.map(lambda leaf, i=chain: leaf[i], starts)
+        flat, unravel = jax.flatten_util.ravel_pytree(one)
+
+        def likelihood(flat, unravel=unravel):
+            nats = log_posterior.likelihood(cases.apply(unravel(flat), data.x), data.y)
+            return jnp.sum(nats) + log_posterior.prior(unravel(flat))
+
+        values = np.linalg.eigvalsh(-np.asarray(jax.hessian(likelihood)(flat)))
+        np.testing.assert_allclose(found[chain], values[-1], rtol=0.05)
+
+
+def test_a_suggestion_is_accepted_and_says_why():
+    """Neither nearly all nor nearly none, without any warm-up."""
+    log_posterior = cases.log_posterior()
+    starts = cases.start(jax.random.key(0), 4)
+    suggestion = tuning.suggest(log_posterior, starts, cases.data(), prior_std=1.0)
+    assert suggestion.trajectory_length == hmc.rule_length(1.0)
+    assert "curvature at the starts" in suggestion.reasons[0]
+    assert f"{suggestion.step_size:.3g}" in suggestion.reasons[0]
+    info = run.sample(
+        jax.random.key(0),
+        hmc.build(
+            log_posterior,
+            step_size=suggestion.step_size,
+            trajectory_length=suggestion.trajectory_length,
+        ),
+        starts,
+        cases.data(),
+        num_draws=200,
+        show_progress=False,
+    ).info
+    assert 0.5 < np.mean(info.acceptance_rate) < 0.999
+
+
+def test_a_flat_density_is_limited_by_the_prior():
+    def log_density(params, data):
+        return -jnp.sum(params**2) / 2e6
+
+    starts = jnp.ones((2, 10_000))
+    suggestion = tuning.suggest(log_density, starts, None, prior_std=0.5)
+    assert suggestion.step_size == pytest.approx(0.07)
+    assert "10,000 parameters" in suggestion.reasons[0]
+
+
+def test_a_prior_without_width_is_refused():
+    with pytest.raises(ValueError, match="`prior_std` must be a positive number"):
+        tuning.suggest(lambda p, d: 0.0, jnp.ones((2, 3)), None, prior_std=0.0)
