@@ -196,6 +196,11 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--temperature", "0"], "`temperature` must be a positive"),
         (["sample", "--hmc.step-size", "-1"], "`step_size` must be a positive"),
         (["sample", "--sghmc.friction", "1"], "Add --sampler sghmc"),
+        (
+            ["sample", "--data", "wine", "--sampler", "sgld", "--sgld.batch-size", 500],
+            "`--sgld.batch-size` must be at most the 1",
+        ),
+        (["sample", "--max-minutes", "0"], "`max_minutes` must be a positive"),
         (["sample", "--num-draws", "0"], "`num_draws` must be at least 1"),
         (["sample", "--num-chains", "0"], "`num_chains` must be at least 1"),
         (["fit", "--num-members", "0"], "`num_members` must be at least 1"),
@@ -249,6 +254,36 @@ def test_a_run_killed_before_its_first_save_begins_again_alike(
         store.open(tmp_path / "run").read_leaf(path),
         store.open(runs / "hmc").read_leaf(path),
     )
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        ("sms_ubu", ["num-warmup", 20, "batch-size", 32, "anchor", "start"]),
+        ("izmailov2021", ["num-warmup-epochs", 20, "method", "sghmc_clr_prec"]),
+    ],
+)
+def test_a_run_ends_with_what_it_has_when_its_time_is_up(
+    tmp_path, runs, sampler, options, capsys
+):
+    """Stopped before its first draw, and resumed for too short a time for them all."""
+    typed = [f"--{sampler}.{word}" if isinstance(word, str) and i % 2 == 0 else word
+             for i, word in enumerate(options)]  # fmt: skip
+    symjax(
+        "sample", "--data", "wine", "--widths", "4", "--sampler", sampler, *typed,
+        "--num-chains", 2, "--num-draws", 10_000_000, "--start", "init",
+        "--max-minutes", 1e-9, "--out", tmp_path / "run", code=1,
+    )  # fmt: skip
+    assert "--resume" in capsys.readouterr().err
+    symjax("sample", "--resume", tmp_path / "run", "--max-minutes", 0.05)
+    committed = store.open(tmp_path / "run").committed
+    assert committed.finished
+    assert 0 < committed.num_draws < 10_000_000
+    assert committed.iteration == 20 + committed.num_draws
+    symjax("list", tmp_path)
+    assert "finished" in capsys.readouterr().out
+    symjax("report", runs / "hmc", tmp_path / "run", "--out", tmp_path / "page")
+    assert (tmp_path / "page" / "report.html").exists()
 
 
 def test_resume_takes_no_other_options(runs, capsys):

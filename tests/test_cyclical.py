@@ -10,7 +10,15 @@ import exact
 import numpy as np
 import pytest
 
-from symjax.samplers import baoab, cyclical, sghmc, sgld, sgnht
+from symjax.samplers import (
+    baoab,
+    cyclical,
+    izmailov2021,
+    sghmc,
+    sgld,
+    sgnht,
+    sms_ubu,
+)
 
 
 SAMPLERS = {
@@ -18,6 +26,10 @@ SAMPLERS = {
     "sghmc": partial(sghmc.build, friction=1.0),
     "sgnht": partial(sgnht.build, friction=1.0),
     "baoab": partial(baoab.build, friction=1.0),
+    "sms_ubu": partial(sms_ubu.build, friction=1.0),
+    "izmailov2021": partial(
+        izmailov2021.build, momentum_decay=0.5, batches="replacement"
+    ),
 }
 
 
@@ -44,7 +56,7 @@ def test_the_exploration_has_no_noise(name):
     """All chains, whose noises differ, come to rest at the mode."""
     algorithm = cyclical.build(
         partial(SAMPLERS[name], exact.Gaussian(), batch_size=1),
-        step_size=1e-3 if name == "sgld" else 0.02,
+        step_size=1e-3 if name in ("sgld", "izmailov2021") else 0.02,
         cycle_length=40_000,
         exploration=0.5,
     )

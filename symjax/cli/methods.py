@@ -44,7 +44,8 @@ def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
     """The sampler or the method of a command.
 
     Raises:
-        ValueError: if options of a sampler are given that is not run.
+        ValueError: if options of a sampler are given that is not run, or a batch is
+            larger than the data.
     """
     if isinstance(command, Fit):
         return build_ensemble(command.ensemble, built)
@@ -55,6 +56,12 @@ def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
                 f"`--{name}.` options were given, but `--sampler` is "
                 f"{command.sampler}. Add --sampler {name}, or leave them out."
             )
+    size, num_examples = batch_size(command), int(built.dataset.train.mask.sum())
+    if size is not None and size > num_examples:
+        raise ValueError(
+            f"`--{command.sampler}.batch-size` must be at most the {num_examples} "
+            f"training examples of {command.problem.data}, got {size}."
+        )
     return _SAMPLERS[command.sampler](getattr(command, command.sampler), built)
 
 
@@ -246,7 +253,7 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
         num_steps = hamiltonian.count_steps(length, step_size)
         return isokinetic.GRADIENTS_PER_STEP * num_steps
     if command.sampler not in ("hmc", "dynamic_hmc"):
-        return 1
+        return 1 if getattr(options, "anchor", None) is None else 2
     if getattr(options, "num_steps", None):
         return options.num_steps
     length = _with_length(options, built)["trajectory_length"]

@@ -71,7 +71,8 @@ class Sample:
         num_chains: Independent chains.
         num_draws: Draws kept of each chain.
         thinning: Iterations for each draw.
-        max_minutes: Finish with the draws that there are when this time is up.
+        max_minutes: Finish with the draws that there are when the chains have run so
+            long, and this time again when the run is resumed.
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.

@@ -162,12 +162,15 @@ def _renew(
 
     A loop of no or one round: the chains of a device are vmapped, and a `cond` would
     then take the gradient of all examples in every step, to select from. A vmapped loop
-    turns while any chain has a round to go.
+    turns while any chain has a round to go. Old and new anchor change places in it: XLA
+    takes out of a loop whatever is the same in every round, and would take the gradient
+    of all examples in every step again.
     """
 
-    def replace(_: Any, state: Anchored) -> Anchored:
-        value, gradient = whole(params, data)
-        age = jnp.zeros_like(state.age)
-        return Anchored(state.batches, params, value, gradient, age)
+    def replace(_: Any, places: tuple[Anchored, Params]) -> tuple[Anchored, Params]:
+        old, point = places
+        value, gradient = whole(point, data)
+        age = jnp.zeros_like(old.age)
+        return Anchored(old.batches, point, value, gradient, age), old.position
 
-    return jax.lax.fori_loop(0, is_due.astype(int), replace, state)
+    return jax.lax.fori_loop(0, is_due.astype(int), replace, (state, params))[0]
