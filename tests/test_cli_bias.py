@@ -44,13 +44,25 @@ def test_what_was_found_is_recorded_and_shown(run, tmp_path, capsys):
     assert summary["step_size_bias"]["mclmc"]["ratio"] == found["ratio"]
 
 
-def test_a_run_without_its_check_says_so_and_makes_up_for_it(run, tmp_path, capsys):
+def test_a_run_without_its_check_says_so_and_makes_up_for_it(
+    run, tmp_path, capsys, monkeypatch
+):
+    """With half the step size as many draws as far apart take twice the thinning."""
+    asked = []
+
+    def sample(*args, **options):
+        asked.append(options)
+        return bias_sample(*args, **options)
+
+    bias_sample = bias.run.sample
+    monkeypatch.setattr(bias.run, "sample", sample)
     before = json.loads((run / "bias.json").read_text())
     (run / "bias.json").unlink()
     symjax("evaluate", run, "--out", tmp_path)
     assert "mclmc has no accept step" in said(capsys)
     symjax("sample", "--resume", run)
     assert "20 draws a chain at half of it" in said(capsys)
+    assert asked == [{"num_draws": 20, "thinning": 10, "num_burn_in": 50}]
     after = json.loads((run / "bias.json").read_text())
     assert after | {"seconds": 0} == before | {"seconds": 0}
     symjax("sample", "--resume", run)

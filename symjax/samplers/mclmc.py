@@ -187,7 +187,17 @@ def build(
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        return State(*moved, state.iteration + 1, next_size, adaptation), info
+        position, momentum, value, gradient = moved
+        new_state = State(
+            position,
+            momentum,
+            value,
+            gradient,
+            state.iteration + 1,
+            next_size,
+            adaptation,
+        )
+        return new_state, info
 
     def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
         """One step with half a refreshment on both sides; its change of energy."""
