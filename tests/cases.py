@@ -22,6 +22,7 @@ from symjax.samplers import (
     chees,
     cyclical,
     dynamic_hmc,
+    ghmc,
     hmc,
     mala,
     mclmc,
@@ -30,6 +31,7 @@ from symjax.samplers import (
     sgld,
     sgnht,
     split_hmc,
+    tempering,
 )
 from symjax.types import Data
 
@@ -79,6 +81,21 @@ SAMPLERS = [
     Case(
         "chees",
         lambda lp: chees.build(lp, step_size=0.2, num_warmup=9),
+        loops=1,
+        meets=True,
+    ),
+    Case(
+        "ghmc",
+        lambda lp: ghmc.build(lp, num_warmup=9),
+        meets=True,
+    ),
+    Case(
+        "tempering",
+        lambda lp: tempering.build(
+            lambda density: hmc.build(density, step_size=0.1, num_steps=2),
+            lp,
+            temperatures=(1.0, 2.0),
+        ),
         loops=1,
         meets=True,
     ),

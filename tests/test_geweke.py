@@ -16,7 +16,16 @@ import pytest
 import scipy.stats
 
 from symjax import densities, posterior
-from symjax.samplers import adjusted_mclmc, hmc, mclmc, split_hmc
+from symjax.samplers import (
+    adjusted_mclmc,
+    dynamic_hmc,
+    ghmc,
+    hmc,
+    mala,
+    mclmc,
+    nuts,
+    split_hmc,
+)
 from symjax.types import Data
 
 
@@ -48,7 +57,8 @@ def draw_pair(key):
 
 def move(key, params, y, algorithm, num_transitions):
     data = Data(jnp.asarray(X), y, jnp.ones(len(X), bool))
-    state = algorithm.init(key, params, data)
+    init_key, key = jax.random.split(key)
+    state = algorithm.init(init_key, params, data)
     for i in range(num_transitions):
         state, _ = algorithm.step(jax.random.fold_in(key, i), state, data)
     return state.position
@@ -97,8 +107,21 @@ def log_posterior(**options):
     return posterior.build(network, PRIOR, densities.heteroscedastic, **options)
 
 
-def test_hmc_keeps_the_joint_distribution():
-    algorithm = hmc.build(log_posterior(), step_size=0.2, num_steps=4)
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (hmc, {"step_size": 0.2, "num_steps": 4}),
+        (dynamic_hmc, {"step_size": 0.2, "trajectory_length": 0.8}),
+        (nuts, {"step_size": 0.2, "max_num_doublings": 4}),
+        (mala, {"step_size": 0.05}),
+        (ghmc, {"step_size": 0.2, "damping": 0.7}),
+        # Blocks of two examples; steps so coarse that many are refused.
+        (split_hmc, {"step_size": 0.4, "trajectory_length": 0.8, "num_blocks": 3}),
+    ],
+    ids=lambda value: getattr(value, "__name__", "").rpartition(".")[2],
+)
+def test_the_joint_distribution_is_kept(sampler, options):
+    algorithm = sampler.build(log_posterior(), **options)
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
 
 
@@ -109,14 +132,6 @@ def test_adjusted_mclmc_keeps_the_joint_distribution():
     assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
     unadjusted = mclmc.build(log_posterior(), decoherence_length=2.7, **options)
     assert p_values(unadjusted, num_transitions=9).min() < 1e-8
-
-
-def test_split_hmc_keeps_the_joint_distribution():
-    """Blocks of two examples; steps so coarse that many are refused."""
-    algorithm = split_hmc.build(
-        log_posterior(), step_size=0.4, trajectory_length=0.8, num_blocks=3
-    )
-    assert p_values(algorithm).min() > 1e-4 / NUM_TESTS
 
 
 @pytest.mark.parametrize(

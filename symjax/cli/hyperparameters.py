@@ -90,6 +90,21 @@ class Chees:
 
 
 @dataclass(frozen=True)
+class Ghmc:
+    """Generalised HMC with MEADS: many chains find its settings. Thin its draws.
+
+    Attributes:
+        step_size: Instead of a warm-up, together with a damping.
+        damping: How fast the momentum is forgotten, per unit of time.
+        num_warmup: First iterations, in which all chains adapt together.
+    """
+
+    step_size: float | None = None
+    damping: float | None = None
+    num_warmup: int = 1000
+
+
+@dataclass(frozen=True)
 class Mala:
     """Metropolis-adjusted Langevin: HMC with one leapfrog. Thin its draws.
 

@@ -12,6 +12,7 @@ from symjax.cli.hyperparameters import (
     Chees,
     DynamicHmc,
     Ensemble,
+    Ghmc,
     Hmc,
     Mala,
     Mclmc,
@@ -87,6 +88,7 @@ class Sample:
         "dynamic_hmc",
         "nuts",
         "chees",
+        "ghmc",
         "mala",
         "mclmc",
         "adjusted_mclmc",
@@ -100,6 +102,7 @@ class Sample:
     dynamic_hmc: DynamicHmc = DynamicHmc()
     nuts: Nuts = Nuts()
     chees: Chees = Chees()
+    ghmc: Ghmc = Ghmc()
     mala: Mala = Mala()
     mclmc: Mclmc = Mclmc()
     adjusted_mclmc: AdjustedMclmc = AdjustedMclmc()
