@@ -179,7 +179,7 @@ def test_compare_refuses_what_it_would_misread():
 @pytest.mark.parametrize(
     ("ratio", "verdict", "text", "tone"),
     [
-        (1.02, "none", "No bias of SGHMC by its step size is seen: with half", "good"),
+        (1.02, "small", "The bias of SGHMC by its step size is small: with", "good"),
         (1.25, "biased", "SGHMC is biased by its step size: with half the", "bad"),
         (0.9, "unclear", "Whether SGHMC is biased by its step size is not", "note"),
     ],

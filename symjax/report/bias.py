@@ -33,8 +33,8 @@ def bias_finding(name: str, found: SpreadComparison | Literal["unchecked"]) -> F
         f"{'larger' if change > 0 else 'smaller'} (± "
         f"{percent(2 * found.error / found.ratio)})"
     )
-    if found.verdict == "none":
-        text = f"No bias of {name} by its step size is seen: {measured}."
+    if found.verdict == "small":
+        text = f"The bias of {name} by its step size is small: {measured}."
         return Finding("good", text)
     if found.verdict == "biased":
         text = f"{name} is biased by its step size: {measured}. Make that smaller."
