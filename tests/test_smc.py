@@ -164,3 +164,20 @@ def test_what_cannot_be_sampled_is_named():
             jnp.ones((40, 2)),
             None,
         )
+
+
+def test_the_log_likelihood_is_that_of_temperature_one():
+    _, data = regression()
+    log_posterior = posterior.build(
+        lambda params, x: x @ params,
+        PRIOR,
+        densities.gaussian(NOISE),
+        temperature=0.3,
+        micro_batch=7,
+    )
+    params = jnp.array([[0.4], [-0.2], [0.1]])
+    value, gradient = jax.value_and_grad(log_posterior.log_likelihood)(params, data)
+    residuals = data.y - data.x @ np.asarray(params)
+    expected = scipy.stats.norm(0, NOISE).logpdf(residuals).sum()
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    np.testing.assert_allclose(gradient, data.x.T @ residuals / NOISE**2, rtol=1e-3)
