@@ -28,6 +28,9 @@ Tree = TypeVar("Tree")
 _BLOCK = "chain_of_block"
 """The vmapped axis over the chains of one device."""
 
+NO_EXAMPLE = -1
+"""An index that stands for no example."""
+
 
 def make_mesh(num_chains: int, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh over `devices` that splits chains first and examples with what is left.
@@ -224,6 +227,17 @@ def differs_along_data(tree: Any) -> Bool[Array, ""]:
     return jnp.any(jnp.stack(differs))
 
 
+def num_rows(data: Data) -> int:
+    """Rows of all devices that share a chain's examples, padding included."""
+    num_devices = jax.lax.axis_size("data") if _is_mapped() else 1
+    return num_devices * len(data.mask)
+
+
+def count_examples(data: Data) -> Int[Array, ""]:
+    """Examples of all devices that share them: one all-reduce of a number."""
+    return sum_over_data(jnp.sum(data.mask))
+
+
 def take(data: Data, indices: Int[Array, " batch"]) -> Data:
     """The examples at global `indices`, shared out over the data axis.
 
@@ -233,13 +247,15 @@ def take(data: Data, indices: Int[Array, " batch"]) -> Data:
 
     Args:
         data: This device's examples.
-        indices: Rows in the order of the whole data set, equal on all devices.
+        indices: Rows in the order of the whole data set, equal on all devices;
+            `NO_EXAMPLE` gives a masked row.
 
     Returns:
         This device's part of the batch, padded with masked rows if needed.
     """
     if not _is_mapped():
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], data)
+        batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], data)
+        return batch._replace(mask=batch.mask & (indices != NO_EXAMPLE))
     num_devices = jax.lax.axis_size("data")
     num_rows = len(data.mask)
     local = indices - jax.lax.axis_index("data") * num_rows

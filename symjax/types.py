@@ -59,11 +59,14 @@ class Algorithm(NamedTuple):
             `state.position` is the params pytree; `info` is a NamedTuple of scalars.
         num_warmup: How many first iterations adapt or are not yet of the target; `run`
             never keeps them.
+        schedule: `iteration -> step size`, where it does not depend on the chain; `run`
+            looks whether it is positive to the end.
     """
 
     init: Callable[..., Any]
     step: Callable[..., Any]
     num_warmup: int = 0
+    schedule: Callable[[Any], Any] | None = None
 
 
 class Approximation(NamedTuple):

@@ -24,12 +24,14 @@ from symjax.samplers import (
     dynamic_hmc,
     ghmc,
     hmc,
+    izmailov2021,
     mala,
     mclmc,
     nuts,
     sghmc,
     sgld,
     sgnht,
+    sms_ubu,
     split_hmc,
     tempering,
 )
@@ -40,7 +42,8 @@ class Case(NamedTuple):
     """An algorithm; how many loops a step has, and gradients in the innermost one.
 
     `numbers` are summed over the devices by themselves: a change of energy, a value.
-    `meets` where its chains look at one another.
+    `meets` where its chains look at one another. `rare` gradients stand in a loop of
+    their own, which mostly makes no round.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Case(NamedTuple):
     loops: int = 0
     numbers: int = 1
     meets: bool = False
+    rare: int = 0
 
 
 SAMPLERS = [
@@ -127,16 +131,46 @@ SAMPLERS = [
     Case(
         "sgld",
         lambda lp: sgld.build(
-            lp, step_size=0.01, batch_size=6, preconditioner="rmsprop", num_warmup=3
+            lp,
+            step_size=0.01,
+            batch_size=6,
+            batches="epoch",
+            preconditioner="rmsprop",
+            num_warmup=3,
         ),
     ),
     Case(
         "sgnht",
-        lambda lp: sgnht.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+        lambda lp: sgnht.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, anchor="start"
+        ),
     ),
     Case(
         "baoab",
-        lambda lp: baoab.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+        lambda lp: baoab.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, batches="sweep"
+        ),
+    ),
+    Case(
+        "sghmc with svrg",
+        lambda lp: sghmc.build(
+            lp, step_size=0.01, friction=5.0, batch_size=6, anchor=4
+        ),
+        rare=1,
+    ),
+    Case(
+        "sms_ubu",
+        lambda lp: sms_ubu.build(lp, step_size=0.01, friction=5.0, batch_size=6),
+    ),
+    Case(
+        "izmailov2021",
+        lambda lp: izmailov2021.build(
+            lp,
+            step_size=1e-3,
+            momentum_decay=0.9,
+            batch_size=6,
+            preconditioner="rmsprop",
+        ),
     ),
     Case(
         "cyclical",

@@ -24,7 +24,9 @@ def test_a_gaussian_posterior_at_any_temperature(temperature):
         exact.log_posterior(temperature=temperature),
         step_size=0.02 * temperature**0.5,
         friction=10.0,
-        batch_size=200,
+        # All examples: no gradient noise.
+        batch_size=20,
+        batches="epoch",
     )
     _, positions, info = exact.simulate(algorithm, mean[:, None], 500, data=data)
     exact.assert_regression(positions, temperature, 0.05)

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from symjax import mesh, run, store
 from symjax.run.loop import SAVE_SECONDS
-from symjax.samplers import hmc
+from symjax.samplers import hmc, sgld
 
 
 KEY = jax.random.key(0)
@@ -140,6 +141,72 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     again = sample(num_draws=5, store=store.open(tmp_path / "run"))
     np.testing.assert_array_equal(first.info.log_density, again.info.log_density)
     assert store.open(tmp_path / "run").committed.finished
+
+
+@pytest.fixture
+def slow_clock(monkeypatch):
+    """A clock that moves by a second at each look, and chunks of one iteration."""
+    clock = itertools.count()
+    fake = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("symjax.run.loop.time", fake)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("slow_clock")
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_when_the_time_is_up_a_run_is_finished_with_fewer_draws(tmp_path, is_stored):
+    plan = {"num_draws": 1000, "thinning": 2, "num_warmup": 3}
+    kept = {"store": run.NewRun(tmp_path / "run")} if is_stored else {}
+    made = sample(**plan, max_seconds=60.0, **kept)
+    num_iterations = made.info.log_density.shape[1]
+    num_draws = (num_iterations - 3) // 2
+    assert 5 < num_draws < 20
+    if is_stored:
+        stored = store.open(tmp_path / "run")
+        expected = store.Commit(num_iterations, num_draws, True, True)
+        assert stored.committed == expected
+        draws = stored.read()
+        again = sample(**plan, max_seconds=60.0, store=stored)
+        np.testing.assert_array_equal(again.info.log_density, made.info.log_density)
+    else:
+        draws = made.draws
+    plan["num_draws"] = num_draws
+    np.testing.assert_array_equal(draws, sample(**plan).draws)
+
+
+@pytest.mark.usefixtures("slow_clock")
+def test_time_that_is_up_before_the_first_draw_stops_a_run(tmp_path):
+    plan = {"num_draws": 10, "num_warmup": 50}
+    with pytest.raises(run.Stopped, match="30 seconds .*before the first draw"):
+        sample(**plan, max_seconds=30.0, store=run.NewRun(tmp_path / "run"))
+    kept = store.open(tmp_path / "run")
+    assert kept.committed.has_state
+    assert 0 < kept.committed.iteration < 50
+    assert not kept.committed.finished
+    sample(**plan, store=kept)
+    np.testing.assert_array_equal(kept.read(), sample(**plan).draws)
+
+
+def test_time_must_be_positive():
+    with pytest.raises(ValueError, match="`max_seconds` must be a positive"):
+        sample(num_draws=1, max_seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "size", "iteration"),
+    [
+        (optax.linear_schedule(0.125, 0.0, 8), "0", 8),
+        (lambda i: 0.055 - 0.01 * i, "-0.005", 6),
+        (lambda i: 1.0 / (i - 3.0), "-0.3", 0),
+    ],
+)
+def test_a_schedule_that_ends_before_the_run_is_refused(schedule, size, iteration):
+    algorithm = sgld.build(
+        SimpleNamespace(minibatch=None), step_size=schedule, batch_size=1, num_warmup=4
+    )
+    message = f"all 20 iterations of the run, got {size}.* at iteration {iteration}\\."
+    with pytest.raises(ValueError, match=message):
+        run.sample(KEY, algorithm, jnp.zeros((2, 3)), None, num_draws=8, thinning=2)
 
 
 def test_a_chain_whose_step_is_tiny_is_named_though_it_accepts_everything():

@@ -18,8 +18,9 @@ def test_a_gaussian_posterior_at_any_temperature(temperature):
     algorithm = sgld.build(
         exact.log_posterior(temperature=temperature),
         step_size=0.002 * temperature,
-        # Many times the 20 examples: gradient noise small beside the injected one.
-        batch_size=100,
+        # All examples: no gradient noise.
+        batch_size=20,
+        batches="epoch",
     )
     _, positions, _ = exact.simulate(algorithm, mean[:, None], 500, data=data)
     exact.assert_regression(positions, temperature, 0.04)

@@ -21,7 +21,9 @@ def test_a_gaussian_posterior_at_any_temperature(temperature):
         step_size=0.05 * temperature**0.5,
         friction=1.0,
         # Noise that differs between the directions would not all be taken out.
-        batch_size=200,
+        # All examples: no gradient noise.
+        batch_size=20,
+        batches="epoch",
     )
     _, positions, info = exact.simulate(
         algorithm, mean[:, None], 1000, data=data, num_chains=100

@@ -18,7 +18,7 @@ from symjax.store import Run
 from symjax.types import Params
 
 
-NOT_OF_THE_RUN = ("out", "resume", "dry_run")
+NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes")
 """Options that say where and how, not what; a run does not record them."""
 
 
@@ -45,6 +45,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     else:
         checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
         checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
+        checks.positive(max_minutes=command.max_minutes)
     parallel = _num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     algorithm = methods.build(command, built)
@@ -94,7 +95,7 @@ def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
     """What a run directory records of its command."""
     options = asdict(command)
     for name in NOT_OF_THE_RUN:
-        del options[name]
+        options.pop(name, None)
     return {
         "command": _name(command),
         "options": options,
@@ -157,15 +158,16 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
             f"{kept.path} holds aligned draws: continue the run that they are of, and "
             "align it again."
         )
-    recorded = replace(
-        rebuild_command(kept), resume=command.resume, dry_run=command.dry_run
-    )
+    given = {name: getattr(command, name) for name in ("resume", "dry_run")}
+    if isinstance(command, Sample):
+        given["max_minutes"] = command.max_minutes
+    recorded = rebuild_command(kept)
     if type(recorded) is not type(command):
         raise ValueError(
             f"{kept.path} is continued by: symjax {_name(recorded)} --resume "
             f"{kept.path}"
         )
-    return recorded
+    return replace(recorded, **given)
 
 
 def _run(
@@ -197,6 +199,7 @@ def _run(
         train,
         num_draws=command.num_draws,
         thinning=command.thinning,
+        max_seconds=command.max_minutes and 60 * command.max_minutes,
         store=kept,
     )
 

@@ -14,6 +14,7 @@ from symjax.cli.hyperparameters import (
     DynamicHmc,
     Ensemble,
     Hmc,
+    Izmailov2021,
     Mclmc,
     SplitHmc,
 )
@@ -26,12 +27,14 @@ from symjax.samplers import (
     dynamic_hmc,
     ghmc,
     hmc,
+    izmailov2021,
     mala,
     mclmc,
     nuts,
     sghmc,
     sgld,
     sgnht,
+    sms_ubu,
     split_hmc,
 )
 from symjax.types import Algorithm, Approximation
@@ -149,6 +152,16 @@ def _adjusted_mclmc_options(options: AdjustedMclmc, built: Posterior) -> dict[st
     }
 
 
+def _izmailov2021(options: Izmailov2021, built: Posterior) -> Algorithm:
+    chosen = asdict(options)
+    devices = chosen.pop("imitated_devices")
+    num_examples = int(built.dataset.train.mask.sum())
+    preset = izmailov2021.preset(**chosen, num_examples=num_examples)
+    return izmailov2021.build(
+        built.log_posterior, **preset.options, imitated_devices=devices
+    )
+
+
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
     """A sampler whose options are the arguments of its `build`."""
     return lambda options, built: build(built.log_posterior, **asdict(options))
@@ -177,11 +190,17 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
     "sgld": _as_typed(sgld.build),
     "sgnht": _as_typed(sgnht.build),
     "baoab": _as_typed(baoab.build),
+    "sms_ubu": _as_typed(sms_ubu.build),
+    "izmailov2021": _izmailov2021,
 }
 
 
-UNADJUSTED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab"})
-"""The samplers without accept step, which their step size biases."""
+HALVED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab", "sms_ubu"})
+"""The samplers without accept step, whose step size `halve` can halve."""
+
+UNADJUSTED = HALVED | {"izmailov2021"}
+"""All samplers without accept step, which their step size biases. Half the step of the
+published baselines would be another momentum and another cycle too."""
 
 
 def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any], Any]]:
@@ -242,4 +261,6 @@ def batch_size(command: Sample | Fit) -> int | None:
     """Examples of a gradient; None for all."""
     if isinstance(command, Fit):
         return command.ensemble.batch_size
+    if command.sampler == "izmailov2021":
+        return izmailov2021.BATCH_SIZE
     return getattr(getattr(command, command.sampler), "batch_size", None)

@@ -14,12 +14,14 @@ from symjax.cli.hyperparameters import (
     Ensemble,
     Ghmc,
     Hmc,
+    Izmailov2021,
     Mala,
     Mclmc,
     Nuts,
     Sghmc,
     Sgld,
     Sgnht,
+    SmsUbu,
     SplitHmc,
 )
 
@@ -69,6 +71,7 @@ class Sample:
         num_chains: Independent chains.
         num_draws: Draws kept of each chain.
         thinning: Iterations for each draw.
+        max_minutes: Finish with the draws that there are when this time is up.
         start: Start each chain from its own optimised network, or from the model's
             own initialisation.
         map_steps: Optimisation steps before a chain starts, for --start map.
@@ -96,6 +99,8 @@ class Sample:
         "sgld",
         "sgnht",
         "baoab",
+        "sms_ubu",
+        "izmailov2021",
     ] = "hmc"
     hmc: Hmc = Hmc()
     split_hmc: SplitHmc = SplitHmc()
@@ -110,9 +115,12 @@ class Sample:
     sgld: Sgld = Sgld()
     sgnht: Sgnht = Sgnht()
     baoab: Baoab = Baoab()
+    sms_ubu: SmsUbu = SmsUbu()
+    izmailov2021: Izmailov2021 = Izmailov2021()
     num_chains: int = 4
     num_draws: int = 200
     thinning: int = 1
+    max_minutes: float | None = None
     start: Literal["map", "init"] = "map"
     map_steps: int = 500
     bias_check: bool = True
@@ -154,6 +162,7 @@ class Resuming:
 
     resume: Path
     dry_run: bool = False
+    max_minutes: float | None = None
 
 
 @dataclass(frozen=True)

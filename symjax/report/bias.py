@@ -25,7 +25,7 @@ def bias_finding(name: str, found: SpreadComparison | Literal["unchecked"]) -> F
             "note",
             f"{name} has no accept step, so that its step size biases it, which no "
             "R-hat shows. By how much was not checked; symjax sample --resume makes up "
-            "for it.",
+            "for that, except of the published baselines.",
         )
     change = 1 / found.ratio - 1
     measured = (

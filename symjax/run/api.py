@@ -50,7 +50,7 @@ class Result(NamedTuple):
     warmup: Params = None
 
 
-def sample(
+def sample(  # noqa: PLR0913  (one argument a decision)
     key: Key,
     algorithm: Algorithm,
     params: Params,
@@ -59,6 +59,7 @@ def sample(
     num_draws: int,
     thinning: int = 1,
     num_burn_in: int = 0,
+    max_seconds: float | None = None,
     mesh: Mesh | None = None,
     store: NewRun | Run | None = None,
     show_progress: bool = True,
@@ -74,6 +75,9 @@ def sample(
         num_draws: Draws kept of each chain.
         thinning: Iterations for each draw.
         num_burn_in: Iterations discarded after the algorithm's own warm-up.
+        max_seconds: Wall-clock time of this call, compiling included. When it is up,
+            to within a chunk of some two seconds or one draw, the run is finished with
+            the draws that it has; before the first one it raises `Stopped`.
         mesh: From `mesh.make_mesh(num_chains)`, which is the default.
         store: A run directory: `NewRun(path, config)`, or what `store.open(path)`
             returns, to continue from where that stands.
@@ -87,9 +91,13 @@ def sample(
     """
     checks.at_least(1, num_draws=num_draws, thinning=thinning)
     checks.at_least(0, num_burn_in=num_burn_in)
+    checks.positive(max_seconds=max_seconds)
     plan = Plan(algorithm.num_warmup + num_burn_in, num_draws, thinning)
+    _check_schedule(algorithm.schedule, plan.num_iterations)
     programs = compile_chunks(key, algorithm, params, data, plan, mesh)
-    result = _execute(programs, plan, store, num_draws, show_progress)
+    result = _execute(
+        programs, plan, store, num_draws, show_progress, None, max_seconds
+    )
     says = (trouble.describe_stuck_chains, trouble.describe_divergences)
     messages = [m for say in says for m in say(result.info, plan.num_discarded)]
     return result._replace(messages=tuple(messages))
@@ -141,23 +149,46 @@ def _execute(
     num_draws: int,
     show_progress: bool,
     draw: Callable[[Key, Any], Params] | None = None,
+    max_seconds: float | None = None,
 ) -> Result:
     """Run the plan, or what is left of it; `draw` makes the draws of a last state."""
     kept = _open(store, programs, num_draws, plan)
     title = "Fitting" if draw else "Sampling"
     with _alone(kept):
-        state = iterate(programs, plan, kept, title, show_progress)
         if not kept.committed.finished:
-            total = plan.num_iterations
+            state, iteration = iterate(
+                programs, plan, kept, title, show_progress, max_seconds
+            )
             if draw:
                 draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
-                kept.append(jax.tree.map(np.asarray, draws), 0, None, total)
-            kept.commit(state, iteration=total, num_draws=num_draws, finished=True)
+                kept.append(jax.tree.map(np.asarray, draws), 0, None, iteration)
+            else:
+                num_draws = plan.num_kept(iteration)
+            kept.commit(state, iteration=iteration, num_draws=num_draws, finished=True)
     draws, warmup = (
         (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
     )
     info = type(programs.info_shape)(**kept.info())
     return Result(draws, info, (), warmup)
+
+
+def _check_schedule(schedule: Callable[[Any], Any] | None, total: int) -> None:
+    """Require a positive step size to the end of the run, at up to 10,000 iterations.
+
+    Raises:
+        ValueError: naming the first iteration without one.
+    """
+    if schedule is None:
+        return
+    iterations = np.unique(np.linspace(0, total - 1, min(total, 10_000)).astype(int))
+    sizes = np.asarray(jax.jit(jax.vmap(schedule))(iterations))
+    bad = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
+    if len(bad):
+        raise ValueError(
+            f"`step_size` must be positive for all {total} iterations of the run, got "
+            f"{sizes[bad[0]]:.3g} at iteration {iterations[bad[0]]}. Make the schedule "
+            "as long as the run, warm-up included, or give it an end above 0."
+        )
 
 
 def _alone(kept: Run | Memory) -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,16 +32,23 @@ class NonFiniteError(ArithmeticError):
 
 
 def iterate(
-    programs: Programs, plan: Plan, kept: Run | Memory, title: str, show_progress: bool
-) -> Any:
-    """Run from what `kept` last committed to the end of the plan.
+    programs: Programs,
+    plan: Plan,
+    kept: Run | Memory,
+    title: str,
+    show_progress: bool,
+    max_seconds: float | None = None,
+) -> tuple[Any, int]:
+    """Run from what `kept` last committed to the end of the plan, or of the time.
 
     Returns:
-        The last state of all chains.
+        The last state of all chains, and how many iterations they have made.
 
     Raises:
-        Stopped: after saving, if a signal asked for it.
+        Stopped: after saving, if a signal asked for it, or if the time was up before
+            the first draw.
     """
+    is_over = _timer(max_seconds)
     iteration = kept.committed.iteration
     if isinstance(kept, Run) and kept.committed.has_state:
         state = _restore(programs, kept)
@@ -64,7 +71,8 @@ def iterate(
             pace = slots * per_slot / (time.monotonic() - start)
             chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
             is_due = time.monotonic() - saved_at > SAVE_SECONDS
-            if iteration < total and (is_due or stop):
+            late = is_over()
+            if iteration < total and (is_due or stop or late):
                 num_kept = plan.num_kept(iteration)
                 kept.commit(state, iteration=iteration, num_draws=num_kept)
                 saved_at = time.monotonic()
@@ -74,7 +82,22 @@ def iterate(
                     f"Stopped at iteration {iteration} of {total}, with "
                     f"{plan.num_kept(iteration)} of {plan.num_draws} draws saved."
                 )
-    return state
+            if late and plan.num_kept(iteration):
+                break
+            if late:
+                raise Stopped(
+                    f"The {max_seconds:.3g} seconds of `max_seconds` were over at "
+                    f"iteration {iteration} of {total}, before the first draw."
+                )
+    return state, iteration
+
+
+def _timer(max_seconds: float | None) -> Callable[[], bool]:
+    """What says whether so many seconds have passed since now."""
+    if max_seconds is None:
+        return lambda: False
+    end = time.monotonic() + max_seconds
+    return lambda: time.monotonic() > end
 
 
 def _keep(

@@ -13,42 +13,11 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks, trees
-from symjax.types import Data, Key, Params
+from symjax.types import Params
 
 
 Schedule: TypeAlias = Callable[[Any], Any]
 """`iteration (from 0) -> number`, as optax makes them."""
-
-
-def minibatch_gradient(
-    log_posterior: Any, batch_size: int
-) -> Callable[[Key, Params, Data], tuple[Float[Array, ""], Params]]:
-    """The estimate that stochastic-gradient samplers follow.
-
-    Args:
-        log_posterior: From `posterior.build`, or anything with its `minibatch`.
-        batch_size: Examples a gradient takes, over all devices of a chain.
-
-    Returns:
-        `(key, params, data) -> (log posterior in nats, its gradient)`.
-
-    Raises:
-        TypeError: if `log_posterior` has no minibatch estimate.
-    """
-    checks.at_least(1, batch_size=batch_size)
-    if not hasattr(log_posterior, "minibatch"):
-        raise TypeError(
-            "`log_posterior` must have a `minibatch` estimate, got "
-            f"{type(log_posterior).__name__}. Make it with `posterior.build`."
-        )
-    estimate = jax.value_and_grad(log_posterior.minibatch, argnums=1)
-
-    def value_and_gradient(
-        key: Key, params: Params, data: Data
-    ) -> tuple[Float[Array, ""], Params]:
-        return estimate(key, params, data, batch_size)
-
-    return value_and_gradient
 
 
 def as_schedule(step_size: float | Schedule) -> Schedule:

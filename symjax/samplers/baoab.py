@@ -17,19 +17,18 @@ import optax
 from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
+from symjax import checks, gradients
 from symjax.samplers import (
     Schedule,
     as_schedule,
     full_noise,
     kinetic_temperature,
-    minibatch_gradient,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
-    """Position and momentum of a chain, and how many steps it has made.
+    """Position, momentum and steps of a chain; what its gradients carry along.
 
     The momentum is that after a whole kick: the two half kicks between which a step of
     BAOAB ends take the same gradient.
@@ -38,6 +37,7 @@ class State(NamedTuple):
     position: Params
     momentum: Params
     iteration: Int[Array, ""]
+    estimate: Any
 
 
 class Info(NamedTuple):
@@ -62,6 +62,8 @@ def build(
     step_size: float | Schedule,
     friction: float,
     batch_size: int,
+    batches: str = "replacement",
+    anchor: int | str | None = None,
     noise: Schedule = full_noise,
     num_warmup: int = 0,
 ) -> Algorithm:
@@ -86,6 +88,10 @@ def build(
             iteration.
         friction: a, per unit of time.
         batch_size: Examples a gradient takes, over all devices of a chain.
+        batches: How they are chosen: `replacement`, `epoch` or `sweep`, as in
+            `gradients.build`.
+        anchor: Control variates, to lessen gradient noise: None, `start` or a number
+            of steps, as in `gradients.build`.
         noise: Schedule of what multiplies the variance of n; 0 descends without noise.
         num_warmup: First iterations, which are not kept.
 
@@ -100,23 +106,29 @@ def build(
     checks.positive(friction=friction)
     checks.at_least(0, num_warmup=num_warmup)
     schedule = as_schedule(step_size)
-    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
+    estimator = gradients.build(
+        log_posterior, batch_size=batch_size, batches=batches, anchor=anchor
+    )
 
-    def init(key: Key, params: Params, data: Data) -> State:
-        del data
-        return State(params, generate_gaussian_noise(key, params), jnp.array(0))
+    def init(key: Key, params: Params, data: Any) -> State:
+        key, estimate_key = jax.random.split(key)
+        momentum = generate_gaussian_noise(key, params)
+        estimate = estimator.init(estimate_key, params, data)
+        return State(params, momentum, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         halfway = optax.tree.add_scale(state.position, size / 2, state.momentum)
         momentum = refresh(noise_key, state.momentum, size, noise(state.iteration))
         position = optax.tree.add_scale(halfway, size / 2, momentum)
-        value, gradient = value_and_gradient(batch_key, position, data)
+        value, gradient, estimate = estimator.estimate(
+            batch_key, state.estimate, position, data
+        )
         between = optax.tree.add_scale(momentum, size / 2, gradient)
         momentum = optax.tree.add_scale(momentum, size, gradient)
         info = Info(value, kinetic_temperature(between), size)
-        return State(position, momentum, state.iteration + 1), info
+        return State(position, momentum, state.iteration + 1, estimate), info
 
     def refresh(
         key: Key, momentum: Params, size: Float[Array, ""], share: Any
@@ -127,4 +139,4 @@ def build(
         fresh = optax.tree.scale(scale, generate_gaussian_noise(key, momentum))
         return optax.tree.add_scale(fresh, jnp.exp(-friction * size), momentum)
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)

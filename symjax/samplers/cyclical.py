@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from symjax import checks
 from symjax.samplers import Schedule
-from symjax.types import Algorithm, Data, Key
+from symjax.types import Algorithm, Key
 
 
 def build(
@@ -61,7 +61,7 @@ def build(
 
     inner = sampler(step_size=cosine(step_size, cycle_length), noise=noise)
 
-    def step(key: Key, state: Any, data: Data) -> tuple[Any, Any]:
+    def step(key: Key, state: Any, data: Any) -> tuple[Any, Any]:
         is_start = state.iteration % cycle_length == 0
         num_steps = jnp.where(is_start, num_exploring + 1, 1)
         _, shapes = jax.eval_shape(inner.step, key, state, data)

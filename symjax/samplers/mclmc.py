@@ -194,17 +194,16 @@ def build(
             (state.adaptation, state.step_size),
         )
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        position, momentum, value, gradient = moved
-        new_state = State(
-            position,
-            momentum,
-            value,
-            gradient,
+        after = State(
+            moved.position,
+            moved.momentum,
+            moved.logdensity,
+            moved.logdensity_grad,
             state.iteration + 1,
             next_size,
             adaptation,
         )
-        return new_state, info
+        return after, info
 
     def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
         """One step with half a refreshment on both sides; its change of energy."""

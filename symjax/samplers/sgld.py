@@ -19,27 +19,29 @@ import optax
 from blackjax.sgmcmc import diffusions
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
-from symjax.samplers import Schedule, as_schedule, full_noise, minibatch_gradient
-from symjax.types import Algorithm, Data, Key, Params
+from symjax import checks, gradients
+from symjax.samplers import Schedule, as_schedule, full_noise
+from symjax.types import Algorithm, Key, Params
 
 
 PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop")
 
 
 class State(NamedTuple):
-    """Position of a chain, and how many steps it has made.
+    """Position of a chain, how many steps it has made, and what it carries along.
 
     Attributes:
         position: Parameters.
         mean_square: Running mean of the squared gradient, like the parameters; empty
             without a preconditioner.
         iteration: Steps made.
+        estimate: What its gradients carry along.
     """
 
     position: Params
     mean_square: Params
     iteration: Int[Array, ""]
+    estimate: Any
 
 
 class Info(NamedTuple):
@@ -59,6 +61,8 @@ def build(
     *,
     step_size: float | Schedule,
     batch_size: int,
+    batches: str = "replacement",
+    anchor: int | str | None = None,
     preconditioner: str | None = None,
     decay: float = 0.99,
     damping: float = 1.0,
@@ -90,6 +94,10 @@ def build(
         step_size: e, in squared units of the parameters (with a preconditioner, in
             units of the parameters), or an optax schedule of the iteration.
         batch_size: Examples a gradient takes, over all devices of a chain.
+        batches: How they are chosen: `replacement`, `epoch` or `sweep`, as in
+            `gradients.build`.
+        anchor: Control variates, to lessen gradient noise: None, `start` or a number
+            of steps, as in `gradients.build`.
         preconditioner: `rmsprop`, `adaptive_rmsprop` or None.
         decay: Weight of the past in v, in [0, 1).
         damping: In nats per unit of the parameters; gradients well below it count as
@@ -111,18 +119,22 @@ def build(
     _check_preconditioner(preconditioner, decay, num_warmup)
     num_learning = num_warmup if preconditioner == "rmsprop" else jnp.inf
     schedule = as_schedule(step_size)
-    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
+    estimator = gradients.build(
+        log_posterior, batch_size=batch_size, batches=batches, anchor=anchor
+    )
     move: Callable[..., Any] = diffusions.overdamped_langevin()
 
-    def init(key: Key, params: Params, data: Data) -> State:
-        del key, data
+    def init(key: Key, params: Params, data: Any) -> State:
         mean_square = optax.tree.zeros_like(params) if preconditioner else ()
-        return State(params, mean_square, jnp.array(0))
+        estimate = estimator.init(key, params, data)
+        return State(params, mean_square, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size, share = schedule(state.iteration), noise(state.iteration)
-        value, gradient = value_and_gradient(batch_key, state.position, data)
+        value, gradient, estimate = estimator.estimate(
+            batch_key, state.estimate, state.position, data
+        )
         if preconditioner is None:
             position = move(noise_key, state.position, gradient, size, share)
             mean_square = state.mean_square
@@ -136,9 +148,10 @@ def build(
             scaled = optax.tree.mul(root, gradient)
             change = move(noise_key, origin, scaled, size, share)
             position = optax.tree.add(state.position, optax.tree.mul(root, change))
-        return State(position, mean_square, state.iteration + 1), Info(value, size)
+        state = State(position, mean_square, state.iteration + 1, estimate)
+        return state, Info(value, size)
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)
 
 
 def _check_preconditioner(

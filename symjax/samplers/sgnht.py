@@ -23,25 +23,25 @@ from blackjax.sgmcmc import diffusions
 from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
+from symjax import checks, gradients
 from symjax.samplers import (
     Schedule,
     as_schedule,
     check_friction,
     full_noise,
     kinetic_temperature,
-    minibatch_gradient,
 )
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
-    """Position, momentum and friction of a chain, and how many steps it has made."""
+    """Position, momentum, friction and steps; what the gradients carry along."""
 
     position: Params
     momentum: Params
     friction: Float[Array, ""]
     iteration: Int[Array, ""]
+    estimate: Any
 
 
 class Info(NamedTuple):
@@ -67,6 +67,8 @@ def build(
     step_size: float | Schedule,
     friction: float,
     batch_size: int,
+    batches: str = "replacement",
+    anchor: int | str | None = None,
     noise: Schedule = full_noise,
     num_warmup: int = 0,
 ) -> Algorithm:
@@ -91,6 +93,10 @@ def build(
             iteration.
         friction: a, per unit of time; a * e must not exceed 1.
         batch_size: Examples a gradient takes, over all devices of a chain.
+        batches: How they are chosen: `replacement`, `epoch` or `sweep`, as in
+            `gradients.build`.
+        anchor: Control variates, to lessen gradient noise: None, `start` or a number
+            of steps, as in `gradients.build`.
         noise: Schedule of what multiplies the variance of n and the 1 that the
             thermostat aims at; 0 descends without noise.
         num_warmup: First iterations, which are not kept.
@@ -106,19 +112,25 @@ def build(
     check_friction(step_size, friction)
     checks.at_least(0, num_warmup=num_warmup)
     schedule = as_schedule(step_size)
-    value_and_gradient = minibatch_gradient(log_posterior, batch_size)
+    estimator = gradients.build(
+        log_posterior, batch_size=batch_size, batches=batches, anchor=anchor
+    )
     move: Callable[..., Any] = diffusions.sgnht(alpha=friction, beta=0.0)
 
-    def init(key: Key, params: Params, data: Data) -> State:
-        del data
+    def init(key: Key, params: Params, data: Any) -> State:
+        key, estimate_key = jax.random.split(key)
         momentum = generate_gaussian_noise(key, params)
-        return State(params, momentum, jnp.array(friction, float), jnp.array(0))
+        estimate = estimator.init(estimate_key, params, data)
+        thermostat = jnp.array(friction, float)
+        return State(params, momentum, thermostat, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size = schedule(state.iteration)
         ahead = optax.tree.add_scale(state.position, size, state.momentum)
-        value, gradient = value_and_gradient(batch_key, ahead, data)
+        value, gradient, estimate = estimator.estimate(
+            batch_key, state.estimate, ahead, data
+        )
         position, momentum, thermostat = move(
             noise_key,
             state.position,
@@ -129,6 +141,8 @@ def build(
             noise(state.iteration),
         )
         info = Info(value, kinetic_temperature(momentum), thermostat, size)
-        return State(position, momentum, thermostat, state.iteration + 1), info
+        return State(
+            position, momentum, thermostat, state.iteration + 1, estimate
+        ), info
 
-    return Algorithm(init, step, num_warmup)
+    return Algorithm(init, step, num_warmup, schedule)

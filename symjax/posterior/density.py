@@ -20,8 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data, take, take_every
-from symjax.trees import num_bytes
+from symjax.mesh import count_examples, sum_over_data, take, take_every
 from symjax.types import Data, Key, Params
 
 
@@ -127,10 +126,27 @@ class LogPosterior:
             data: All of this device's examples; padding rows, if any, come last.
             batch_size: Examples in the batch, over all devices.
         """
-        num_examples = sum_over_data(jnp.sum(data.mask))
+        num_examples = count_examples(data)
         indices = jax.random.randint(key, (batch_size,), 0, num_examples)
-        batch = take(data, indices)
-        return self._log_density(params, batch, num_examples / batch_size)
+        return self.batch(params, data, indices, num_examples / batch_size)
+
+    def batch(
+        self,
+        params: Params,
+        data: Data,
+        indices: Int[Array, " batch"],
+        weight: Float[Array, ""] | Int[Array, ""] | float,
+    ) -> Float[Array, ""]:
+        """(log prior + weight * sum over the examples at `indices`) / T, in nats.
+
+        Args:
+            params: Network parameters.
+            data: All of this device's examples.
+            indices: Examples in the order of the whole data set, equal on all devices
+                that share a chain; `mesh.NO_EXAMPLE` adds nothing.
+            weight: Of the log likelihood of each.
+        """
+        return self._log_density(params, take(data, indices), weight)
 
     def block(
         self, params: Params, data: Data, index: Int[Array, ""] | int, num_blocks: int
@@ -144,7 +160,10 @@ class LogPosterior:
         return self._log_density(params, rows, float(num_blocks)) / num_blocks
 
     def _log_density(
-        self, params: Params, data: Data, weight: Float[Array, ""] | float
+        self,
+        params: Params,
+        data: Data,
+        weight: Float[Array, ""] | Int[Array, ""] | float,
     ) -> Float[Array, ""]:
         """The log posterior with the log likelihood multiplied by `weight`."""
 
@@ -252,56 +271,3 @@ def build(
     return LogPosterior(
         apply, prior, likelihood, float(temperature), micro_batch, force_precision
     )
-
-
-def choose_micro_batch(
-    log_posterior: LogPosterior,
-    params: Params,
-    data: Data,
-    *,
-    max_bytes: int,
-    num_chains: int = 1,
-) -> int | None:
-    """The largest micro-batch whose gradient fits in `max_bytes` of a device's memory.
-
-    What reverse mode keeps for each example is read off the traced gradient; as much
-    again is allowed for what it writes on the way back.
-
-    Args:
-        log_posterior: Whose gradient is taken.
-        params: Parameters, or their shapes.
-        data: One device's examples, or their shapes.
-        max_bytes: Memory for the activations, in bytes.
-        num_chains: Chains vmapped on the device.
-
-    Returns:
-        Examples in a micro-batch, or None where all of them fit.
-
-    Raises:
-        ValueError: if a single example does not fit.
-    """
-    shapes = jax.eval_shape(lambda tree: tree, (params, data))
-
-    def residual_bytes(num_rows: int) -> int:
-        batch = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((num_rows, *leaf.shape[1:]), leaf.dtype),
-            shapes[1],
-        )
-
-        def pullback(params: Params, batch: Data) -> Any:
-            return jax.vjp(lambda p: log_posterior._log_likelihood(p, batch), params)[1]
-
-        return num_bytes(jax.eval_shape(pullback, shapes[0], batch))
-
-    num_rows = len(data.mask)
-    per_example = 2 * num_chains * max(1, residual_bytes(2) - residual_bytes(1))
-    if per_example > max_bytes:
-        raise ValueError(
-            f"`max_bytes` must hold one example for {num_chains} chains, which takes "
-            f"{per_example:,} bytes; got {max_bytes:,}. Run fewer chains on a device."
-        )
-    size = max_bytes // per_example
-    if size >= num_rows:
-        return None
-    # Even micro-batches: the last one would otherwise be mostly masked rows.
-    return -(-num_rows // -(-num_rows // size))
