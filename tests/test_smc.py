@@ -107,7 +107,7 @@ def test_a_small_network_against_long_chains():
     means = []
     for seed in range(6):
         particles = jax.vmap(lambda key: prior.sample(key, shapes))(
-            jax.random.split(jax.random.key(seed), 250)
+            jax.random.split(jax.random.key(seed), 150)
         )
         particles, _, exponents, _ = smc.sample(
             jax.random.key(100 + seed),
@@ -125,7 +125,7 @@ def test_a_small_network_against_long_chains():
         hmc.build(log_posterior, step_size=0.1, num_steps=10),
         cases.start(jax.random.key(1), 8),
         data,
-        num_draws=800,
+        num_draws=500,
         num_burn_in=300,
         mesh=mesh.make_mesh(1, jax.devices()[:1]),
         show_progress=False,

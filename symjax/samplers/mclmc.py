@@ -124,7 +124,8 @@ def build(
         decoherence_length: L, the way after which the direction is forgotten.
             `rule_length` is the usual first choice.
         num_warmup: First steps, which adapt the step size and are not kept.
-        target_energy_variance: Nats squared for each parameter.
+        target_energy_variance: Nats squared for each parameter; the limit follows it
+            without a warm-up too.
 
     Returns:
         `Algorithm`.
