@@ -16,7 +16,7 @@ from sklearn import metrics
 
 from symjax import evaluation, report, store
 from symjax.plots import style
-from symjax.report import convergence, examples
+from symjax.report import convergence, examples, judgement
 
 
 CHAINS, DRAWS, EXAMPLES, CLASSES = 4, 40, 30, 3
@@ -176,13 +176,43 @@ def test_compare_refuses_what_it_would_misread():
         compared(methods=[report.Method("HMC", logits(5))])
 
 
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "text", "tone"),
+    [
+        (1.02, "small", "The bias of SGHMC by its step size is small: with", "good"),
+        (1.25, "biased", "SGHMC is biased by its step size: with half the", "bad"),
+        (0.9, "unclear", "Whether SGHMC is biased by its step size is not", "note"),
+    ],
+)
+def test_the_bias_of_a_step_size_is_said_beside_r_hat(ratio, verdict, text, tone):
+    bias = evaluation.SpreadComparison(ratio, 0.02, ratio, 1.0, verdict)
+    methods = [classified()["methods"][1]._replace(bias=bias)]
+    comparison = compared(methods=methods)
+    findings = judgement.findings(comparison)
+    assert text in findings[1].text
+    assert findings[1].tone == tone
+    change = abs(1 / ratio - 1)
+    larger = "larger" if ratio < 1 else "smaller"
+    assert f"spread is {change:.1%} {larger} (± {0.04 / ratio:.1%})" in findings[1].text
+    summary = json.loads(json.dumps(report.summary(comparison)))
+    assert summary["step_size_bias"] == {"HMC": None, "SGHMC": bias._asdict()}
+
+
+def test_a_step_size_that_was_not_checked_is_named():
+    reference = classified()["reference"]._replace(bias="unchecked")
+    comparison = compared(reference=reference)
+    assert "HMC has no accept step" in said(comparison)
+    assert report.summary(comparison)["step_size_bias"]["HMC"] == "unchecked"
+    assert "no accept step" not in said(compared())
+
+
 def test_summary_has_the_promised_names_and_plain_json():
     broken = report.Method("broken", np.full_like(logits(5), np.nan))
     comparison = compared(methods=[*classified()["methods"], broken])
     summary = json.loads(json.dumps(report.summary(comparison), allow_nan=False))
     assert set(summary) == {
         *("methods", "between_chain", "rhat", "rhat_judged", "convergence"),
-        *("acceptance", "seconds"),
+        *("acceptance", "seconds", "step_size_bias"),
     }
     fields = {"accuracy", "nll", "ece", "agreement", "total_variation"}
     assert list(summary["methods"]) == ["HMC", "ensemble", "SGHMC", "broken"]

@@ -33,12 +33,12 @@ MAX_EXAMPLES = 1000
 
 def is_wanted(command: Sample) -> bool:
     """Whether a run is of an unadjusted sampler and is to be checked."""
-    return command.bias_check and command.sampler in methods.UNADJUSTED
+    return command.bias_check and command.sampler in methods.HALVED
 
 
 def num_iterations(command: Sample) -> int:
     """Iterations of the check, those before its first draw included; 0 without one."""
-    num_draws = _num_draws(command)
+    num_draws = _num_draws(command.num_draws)
     if not is_wanted(command) or command.num_draws < num_draws:
         return 0
     return 2 * command.thinning * (num_draws + num_draws // 4)
@@ -48,8 +48,11 @@ def check(command: Sample, built: Posterior, path: Path, console: Console) -> No
     """Make the check for a finished run, say what it found, and record it."""
     if (path / "bias.json").exists():
         return
-    num_draws = _num_draws(command)
-    if command.num_draws < num_draws:
+    kept = store.open(path)
+    # Fewer than asked for, if the time was up.
+    made = kept.committed.num_draws
+    num_draws = _num_draws(made)
+    if made < num_draws:
         console.print(
             "Whether the step size biases the sampler was not checked: that takes "
             f"{num_draws} draws a chain.",
@@ -62,7 +65,7 @@ def check(command: Sample, built: Posterior, path: Path, console: Console) -> No
         highlight=False,
     )
     try:
-        compared = _compare(command, built, path, num_draws)
+        compared = _compare(command, built, kept, num_draws)
     except (ValueError, run.NonFiniteError) as error:
         console.print(
             f"[bold]Warning:[/bold] the step size's bias was not checked. {error}",
@@ -84,14 +87,13 @@ def read(kept: store.Run) -> Bias:
     return SpreadComparison(**{name: found[name] for name in SpreadComparison._fields})
 
 
-def _num_draws(command: Sample) -> int:
-    return max(MIN_DRAWS, command.num_draws // SHARE)
+def _num_draws(made: int) -> int:
+    return max(MIN_DRAWS, made // SHARE)
 
 
 def _compare(
-    command: Sample, built: Posterior, path: Path, num_draws: int
+    command: Sample, built: Posterior, kept: store.Run, num_draws: int
 ) -> SpreadComparison:
-    kept = store.open(path)
     algorithm, halve = methods.halve(command, built)
     state = _last_state(command, built, kept)
     result = run.sample(
@@ -101,7 +103,7 @@ def _compare(
         built.dataset.train,
         num_draws=num_draws,
         thinning=2 * command.thinning,
-        num_burn_in=num_iterations(command) - 2 * command.thinning * num_draws,
+        num_burn_in=2 * command.thinning * (num_draws // 4),
     )
     return evaluation.compare_spread(
         _predictions(built, kept.lazy(built.shapes)),

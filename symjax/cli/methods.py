@@ -202,8 +202,12 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
 }
 
 
-UNADJUSTED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab"})
-"""The samplers without accept step, which their step size biases."""
+HALVED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab", "sms_ubu"})
+"""The samplers without accept step, whose step size `halve` can halve."""
+
+UNADJUSTED = HALVED | {"izmailov2021"}
+"""All samplers without accept step, which their step size biases. Half the step of the
+published baselines would be another momentum and another cycle too."""
 
 
 def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any], Any]]:

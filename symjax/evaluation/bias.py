@@ -30,7 +30,7 @@ class SpreadComparison(NamedTuple):
         spread: At the step size used: the standard deviation of a prediction over the
             draws of a chain, averaged over predictions.
         spread_half: At half the step size.
-        verdict: `none` where the spread surely changes by less than 10 % (by two
+        verdict: `small` where the spread surely changes by less than 10 % (by two
             standard errors), else `biased` where it surely changes (by three), else
             `unclear`.
     """
@@ -39,7 +39,7 @@ class SpreadComparison(NamedTuple):
     error: float
     spread: float
     spread_half: float
-    verdict: Literal["none", "biased", "unclear"]
+    verdict: Literal["small", "biased", "unclear"]
 
 
 def compare_spread(
@@ -86,26 +86,30 @@ def compare_spread(
     change = abs(math.log(spread / spread_half))
     verdict = "biased" if change > 3 * error else "unclear"
     if change + 2 * error < math.log1p(TOLERANCE):
-        verdict = "none"
+        verdict = "small"
     return SpreadComparison(spread / spread_half, error, spread, spread_half, verdict)
 
 
 def _spread(
     predictions: Float[np.ndarray, "chain draw example output"], length: int
 ) -> tuple[float, float]:
-    """The mean standard deviation within pieces of this length, and its error."""
+    """The mean standard deviation within pieces of this length, and its error.
+
+    One standard deviation of a prediction is taken from one piece of all chains: from
+    few draws with rare outliers it comes out too small, and for both runs alike.
+    """
     num_chains, num_draws, *shape = predictions.shape
     num_pieces = num_draws // length
     kept = predictions[:, num_draws - num_pieces * length :].astype(float)
-    pieces = kept.reshape(num_chains * num_pieces, length, math.prod(shape))
-    squares = (pieces - pieces.mean(axis=1, keepdims=True)) ** 2
+    pieces = kept.reshape(num_chains, num_pieces, length, math.prod(shape))
+    squares = (pieces - pieces.mean(axis=2, keepdims=True)) ** 2
     # Unbiased for independent draws.
-    stds = np.sqrt(squares.mean(axis=(0, 1)) * length / (length - 1))
-    varying = stds > 0
-    if not varying.any():
+    stds = np.sqrt(squares.mean(axis=(0, 2)) * length / (length - 1))
+    if not stds.any():
         return 0.0, 0.0
     # To first order, what each draw adds to the mean of the standard deviations.
-    influence = (squares[..., varying] / (2 * stds[varying])).sum(-1) / stds.size
+    twice = np.where(stds > 0, 2 * stds, 1)[:, None]
+    influence = (squares / twice).mean(axis=-1)
     error = summarise(influence.reshape(num_chains, -1)).mcse_mean
     assert error is not None
     return float(stds.mean()), float(error[""])

@@ -25,7 +25,7 @@ def bias_finding(name: str, found: SpreadComparison | Literal["unchecked"]) -> F
             "note",
             f"{name} has no accept step, so that its step size biases it, which no "
             "R-hat shows. By how much was not checked; symjax sample --resume makes up "
-            "for it.",
+            "for that, except of the published baselines.",
         )
     change = 1 / found.ratio - 1
     measured = (
@@ -33,8 +33,8 @@ def bias_finding(name: str, found: SpreadComparison | Literal["unchecked"]) -> F
         f"{'larger' if change > 0 else 'smaller'} (± "
         f"{percent(2 * found.error / found.ratio)})"
     )
-    if found.verdict == "none":
-        text = f"No bias of {name} by its step size is seen: {measured}."
+    if found.verdict == "small":
+        text = f"The bias of {name} by its step size is small: {measured}."
         return Finding("good", text)
     if found.verdict == "biased":
         text = f"{name} is biased by its step size: {measured}. Make that smaller."

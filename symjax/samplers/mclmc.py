@@ -31,7 +31,14 @@ from symjax.types import Algorithm, Key, LogDensity, Params
 
 LIMIT = 10.0
 """A step is refused if its energy changes by more than this many times the root mean
-square that the warm-up aims at."""
+square that the warm-up aims at.
+
+On the digits (5,370 weights, four chains of 8,000 steps at a target of 5e-4) steps
+without the limit changed the energy by up to 10,000 nats, and the log density fell by
+3,000. With it 4 to 176 of 16,000 steps are refused and the log density falls by 250; at
+1e-4, the default, 4 to 25, and by 200. The spread of predictions is then 0.0454,
+and 0.0460 by HMC.
+"""
 
 _MEMORY = 150
 """Steps over which the energy changes are averaged, while the step size adapts."""
@@ -117,7 +124,8 @@ def build(
         decoherence_length: L, the way after which the direction is forgotten.
             `rule_length` is the usual first choice.
         num_warmup: First steps, which adapt the step size and are not kept.
-        target_energy_variance: Nats squared for each parameter.
+        target_energy_variance: Nats squared for each parameter; the limit follows it
+            without a warm-up too.
 
     Returns:
         `Algorithm`.
