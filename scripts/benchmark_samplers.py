@@ -36,7 +36,16 @@ import optax
 import tyro
 from numpyro.infer import MCMC, NUTS
 
-from symjax import data as datasets, densities, mesh, models, posterior, run, trees
+from symjax import (
+    data as datasets,
+    densities,
+    isokinetic,
+    mesh,
+    models,
+    posterior,
+    run,
+    trees,
+)
 from symjax.approximations import ensemble
 from symjax.samplers import chees, hmc, mclmc, nuts
 from symjax.types import Data
@@ -287,7 +296,9 @@ def velocity_length(problem):
 _THIN = 20
 _of_steps = lambda info: info.num_steps
 _of_leapfrogs = lambda info: info.num_integration_steps
-_of_mclmc = lambda info: 0 * info.energy_change.astype(int) + mclmc.GRADIENTS_PER_STEP
+_of_mclmc = lambda info: (
+    0 * info.energy_change.astype(int) + isokinetic.GRADIENTS_PER_STEP
+)
 
 CONTENDERS = {
     "symjax HMC": ours(

@@ -1,7 +1,8 @@
 """The bias of the unadjusted samplers as a function of their step size.
 
-Independent coordinates of density exp(-x^2 / 2 - x^4 / 4), exact gradients, thousands
-of chains in float64: how far the mean of x^2 is from its value by quadrature. The order
+Independent coordinates of density exp(-x^2 / 2 - cos(1.5 x + 0.5) / 2), exact
+gradients, thousands of chains in float64: how far the mean of x^2 is from its value by
+quadrature. The order
 is the slope of its logarithm: 1 for SGLD and SGNHT, 2 for the symmetric splittings and
 for SGHMC. (Its friction is of the first order, but on a Gaussian of variance s^2 its
 positions have the variance s^2 / (1 - e^2 / (2 s^2 (2 - a e))). SGNHT's thermostat
@@ -28,7 +29,7 @@ import tyro
 
 from symjax import interop
 from symjax.plots import style
-from symjax.samplers import baoab, mclmc, sghmc, sgld, sgnht
+from symjax.samplers import baoab, mclmc, sghmc, sgld, sgnht, sms_ubu
 
 
 class Line(NamedTuple):
@@ -42,28 +43,35 @@ class Line(NamedTuple):
 LINES = {
     "SGLD": Line(
         lambda density, h: sgld.build(density, step_size=h, batch_size=1),
-        (0.02, 0.03, 0.045, 0.07, 0.1),
+        (0.01, 0.015, 0.022, 0.033, 0.05),
         1,
     ),
     "SGHMC": Line(
         lambda density, h: sghmc.build(
             density, step_size=h, friction=2.0, batch_size=1
         ),
-        (0.2, 0.27, 0.36, 0.47, 0.6),
+        (0.2, 0.25, 0.31, 0.38, 0.47),
         2,
     ),
     "SGNHT": Line(
         lambda density, h: sgnht.build(
             density, step_size=h, friction=2.0, batch_size=1
         ),
-        (0.05, 0.075, 0.11, 0.16, 0.23),
+        (0.02, 0.03, 0.045, 0.065, 0.09),
         1,
     ),
     "BAOAB": Line(
         lambda density, h: baoab.build(
             density, step_size=h, friction=0.5, batch_size=1
         ),
-        (0.35, 0.45, 0.55, 0.68, 0.82),
+        (0.4, 0.5, 0.63, 0.8, 1.0),
+        2,
+    ),
+    "SMS-UBU": Line(
+        lambda density, h: sms_ubu.build(
+            density, step_size=h, friction=1.0, batch_size=1
+        ),
+        (0.2, 0.26, 0.34, 0.44, 0.57),
         2,
     ),
     "MCLMC": Line(
@@ -90,7 +98,7 @@ class Options:
 
 
 def log_density(x):
-    return -jnp.sum(x**2 / 2 + x**4 / 4)
+    return -jnp.sum(x**2 / 2 + jnp.cos(1.5 * x + 0.5) / 2)
 
 
 def exact():
@@ -98,7 +106,10 @@ def exact():
 
     def integral(power):
         return scipy.integrate.quad(
-            lambda x: x**power * np.exp(-(x**2) / 2 - x**4 / 4), -8, 8, epsabs=1e-12
+            lambda x: x**power * np.exp(-(x**2) / 2 - np.cos(1.5 * x + 0.5) / 2),
+            -12,
+            12,
+            epsabs=1e-12,
         )[0]
 
     return integral(2) / integral(0)

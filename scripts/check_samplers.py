@@ -78,16 +78,18 @@ def check(sampler, target, options):
     num_warmup = sampler.slow_warmup * options.num_warmup // share
     algorithm = sampler.build(target.log_density, target.shape, num_warmup)
     num_draws = options.num_draws // share
+    num_chains = sampler.num_rungs * options.num_chains
     result = run.sample(
         keys[0],
         algorithm,
-        jax.vmap(target.start)(jax.random.split(keys[1], options.num_chains)),
+        jax.vmap(target.start)(jax.random.split(keys[1], num_chains)),
         target.data,
         num_draws=num_draws,
         thinning=sampler.thinning,
-        mesh=mesh.make_mesh(options.num_chains, jax.devices()[:1]),
+        mesh=mesh.make_mesh(num_chains, jax.devices()[:1]),
     )
-    x = target.quantities(result.draws)
+    draws = jax.tree.map(lambda leaf: leaf[:: sampler.num_rungs], result.draws)
+    x = target.quantities(draws)
     found = [moments.of_draws(x[..., i]) for i in range(x.shape[-1])]
     pairs = list(zip(found, target.truth, strict=True))
     spread = [truth.values[1] for truth in target.truth]

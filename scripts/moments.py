@@ -32,12 +32,13 @@ def of_draws(x):
     if x.std() == 0:
         return Moments(values, np.full(4, np.nan))
     errors = [
-        arviz.mcse(x, method="mean"),
-        arviz.mcse(x, method="sd"),
-        arviz.mcse(x, method="quantile", prob=0.05),
-        arviz.mcse(x, method="quantile", prob=0.95),
+        _number(arviz.mcse(x, method="mean")),
+        # Of the mean square, over 2 sd: ArviZ's own "sd" takes the draws for normal.
+        _number(arviz.mcse((x - x.mean()) ** 2, method="mean")) / (2 * x.std()),
+        _number(arviz.mcse(x, method="quantile", prob=0.05)),
+        _number(arviz.mcse(x, method="quantile", prob=0.95)),
     ]
-    return Moments(values, np.array(errors, float))
+    return Moments(values, np.array(errors))
 
 
 def scores(ours, reference):
@@ -47,12 +48,17 @@ def scores(ours, reference):
 
 def sample_size(x):
     """Bulk effective sample size of one quantity, `(chain, draw)`."""
-    return float(arviz.ess(np.asarray(x, np.float64), method="bulk"))
+    return _number(arviz.ess(np.asarray(x, np.float64), method="bulk"))
 
 
 def rhat(x):
     """Rank-normalised R-hat of one quantity, `(chain, draw)`."""
-    return float(arviz.rhat(np.asarray(x, np.float64)))
+    return _number(arviz.rhat(np.asarray(x, np.float64)))
+
+
+def _number(value):
+    """ArviZ's statistics have an axis of their own where Numba is installed."""
+    return float(np.ravel(value)[0])
 
 
 def table(header, rows):

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from symjax import isokinetic
 from symjax.samplers import (
+    adjusted_mclmc,
     baoab,
     chees,
     cyclical,
     dynamic_hmc,
+    ghmc,
     hmc,
     mala,
     mclmc,
@@ -21,6 +24,9 @@ from symjax.samplers import (
     sghmc,
     sgld,
     sgnht,
+    sms_ubu,
+    split_hmc,
+    tempering,
 )
 
 
@@ -61,6 +67,7 @@ class Sampler(NamedTuple):
         gradients: `info -> gradients` of all iterations in it; one each by default.
         is_exact: Whether an accept step, or an exact importance weight, makes it so.
         slow_warmup: What multiplies the iterations of warm-up.
+        num_rungs: Every so many chains one is of the density itself.
     """
 
     build: Callable
@@ -68,6 +75,7 @@ class Sampler(NamedTuple):
     gradients: Callable = lambda info: info[0].size
     is_exact: bool = True
     slow_warmup: int = 1
+    num_rungs: int = 1
 
 
 def _minibatch(sampler, options):
@@ -128,6 +136,42 @@ SAMPLERS = {
         thinning=20,
         slow_warmup=4,
     ),
+    "split HMC": Sampler(
+        lambda density, s, warmup: split_hmc.build(
+            density,
+            step_size=0.3 * s.smallest,
+            trajectory_length=1.35 * s.largest,
+            num_blocks=4,
+            num_warmup=warmup,
+        ),
+        # A step is 2 num_blocks - 1 gradients of a block.
+        gradients=lambda info: 7 * _leapfrogs(info) // 4,
+    ),
+    "MEADS": Sampler(
+        lambda density, s, warmup: ghmc.build(density, num_warmup=warmup),
+        thinning=20,
+        slow_warmup=4,
+    ),
+    "tempered HMC": Sampler(
+        lambda density, s, warmup: tempering.build(
+            lambda part: hmc.build(
+                part, step_size=0.3 * s.smallest, num_steps=10, num_warmup=warmup
+            ),
+            density,
+            temperatures=(1.0, 1.7, 3.0),
+        ),
+        gradients=lambda info: 10 * info.step_size.size,
+        num_rungs=3,
+    ),
+    "adjusted MCLMC": Sampler(
+        lambda density, s, warmup: adjusted_mclmc.build(
+            density,
+            step_size=0.3 * s.smallest * s.num_params**0.5,
+            trajectory_length=1.35 * s.largest * s.num_params**0.5,
+            num_warmup=warmup,
+        ),
+        gradients=lambda info: isokinetic.GRADIENTS_PER_STEP * _leapfrogs(info),
+    ),
     "MCLMC": Sampler(
         lambda density, s, warmup: mclmc.build(
             density,
@@ -137,7 +181,7 @@ SAMPLERS = {
             target_energy_variance=1e-5,
         ),
         thinning=10,
-        gradients=lambda info: mclmc.GRADIENTS_PER_STEP * info.step_size.size,
+        gradients=lambda info: isokinetic.GRADIENTS_PER_STEP * info.step_size.size,
         is_exact=False,
         slow_warmup=10,
     ),
@@ -145,6 +189,7 @@ SAMPLERS = {
     "SGHMC": _minibatch(sghmc.build, lambda s: s.momentum),
     "SGNHT": _minibatch(sgnht.build, lambda s: s.momentum),
     "BAOAB": _minibatch(baoab.build, lambda s: s.momentum),
+    "SMS-UBU": _minibatch(sms_ubu.build, lambda s: s.momentum),
     "cyclical BAOAB": Sampler(
         lambda density, s, warmup: cyclical.build(
             partial(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpyro.handlers import seed
 from numpyro.infer.util import constrain_fn, initialize_model
 
@@ -41,6 +41,13 @@ class Density:
         """The whole log density, whatever the key and the batch size."""
         del key, batch_size
         return self(params, data)
+
+    def block(
+        self, params: Params, data: Any, index: Int[Array, ""] | int, num_blocks: int
+    ) -> Float[Array, ""]:
+        """An equal part of the whole, whatever the index: there is nothing to split."""
+        del index
+        return self(params, data) / num_blocks
 
 
 class Model(NamedTuple):

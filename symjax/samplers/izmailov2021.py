@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks, gradients
 from symjax.samplers import Schedule, as_schedule, full_noise
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 BATCH_SIZE = 80
@@ -129,13 +129,13 @@ def build(
     schedule = as_schedule(step_size)
     estimator = gradients.build(log_posterior, batch_size=batch_size, batches=batches)
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         zeros = optax.tree.zeros_like(params)
         mean_square = zeros if preconditioner else ()
         estimate = estimator.init(key, params, data)
         return State(params, zeros, mean_square, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
         size, share = schedule(state.iteration), noise(state.iteration)
         value, gradient, estimate = estimator.estimate(

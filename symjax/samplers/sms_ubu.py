@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks, gradients
 from symjax.samplers import Schedule, as_schedule, full_noise, kinetic_temperature
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 
 
 class State(NamedTuple):
@@ -103,13 +103,13 @@ def build(
         anchor=anchor,
     )
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         key, estimate_key = jax.random.split(key)
         momentum = generate_gaussian_noise(key, params)
         estimate = estimator.init(estimate_key, params, data)
         return State(params, momentum, jnp.array(0), estimate)
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         batch_key, first_key, last_key = jax.random.split(key, 3)
         size, share = schedule(state.iteration), noise(state.iteration)
         motion = _motion(size / 2, friction, share)

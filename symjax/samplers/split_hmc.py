@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from symjax import checks, energies, hamiltonian, warmup
 from symjax.hamiltonian import Info
-from symjax.types import Algorithm, Data, Key, Params
+from symjax.types import Algorithm, Key, Params
 from symjax.warmup import Adaptation
 
 
@@ -91,12 +91,12 @@ def build(
     )
     gradient = jax.grad(log_posterior.block)
 
-    def init(key: Key, params: Params, data: Data) -> State:
+    def init(key: Key, params: Params, data: Any) -> State:
         del key
         value = log_posterior(params, data)
         return State(params, value, jnp.array(0), adapting.init(params))
 
-    def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
+    def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         size = state.adaptation.step_size
         count = jnp.asarray(count_steps(state.iteration, size))
         momentum_key, accept_key = jax.random.split(key)
