@@ -12,8 +12,9 @@ import pytest
 
 from symjax import cli, store
 from symjax.cli import chains, demo
-from symjax.cli.hyperparameters import Hmc, Sghmc
+from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Problem, Sample, rebuild
+from symjax.cli.stochastic import Sghmc
 
 
 def symjax(*words, code=0):

@@ -9,8 +9,9 @@ from test_cli import symjax
 
 from symjax import report, store
 from symjax.cli import bias, methods, posteriors
-from symjax.cli.hyperparameters import Mclmc, Sghmc
+from symjax.cli.hyperparameters import Mclmc
 from symjax.cli.options import Problem, Sample
+from symjax.cli.stochastic import Sghmc
 
 
 PROBLEM = Problem(data="wine", widths=(3,))

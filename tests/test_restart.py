@@ -1,5 +1,7 @@
 """Stuck chains are put where healthy ones are, in the warm-up and never after it."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,12 +78,10 @@ def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
     whole = sample(num_draws=20)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
     monkeypatch.setattr("symjax.run.loop._Stop", _StopAtThirdChunk)
-    kept = run.NewRun(tmp_path / "run")
+    kept, messages = run.NewRun(tmp_path / "run"), ()
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
-        try:
+        with contextlib.suppress(run.Stopped):
             messages = sample(num_draws=20, store=kept).messages
-        except run.Stopped:
-            pass
         kept = store.open(tmp_path / "run")
     np.testing.assert_array_equal(kept.read(), whole.draws)
     assert messages == whole.messages

@@ -13,18 +13,8 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from symjax.cli.options import (
-    Align,
-    Demo,
-    Evaluate,
-    Export,
-    Fit,
-    List,
-    Report,
-    Resuming,
-    Sample,
-    Symmetries,
-)
+from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
+from symjax.cli.options import Demo, Fit, Resuming, Sample
 
 
 Command: TypeAlias = (

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from symjax import progress, store
 from symjax.cli import aligners, chains
-from symjax.cli.options import Align
+from symjax.cli.analyses import Align
 from symjax.cli.posteriors import Posterior
 from symjax.store import Run
 from symjax.types import Params

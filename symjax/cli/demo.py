@@ -7,8 +7,9 @@ from rich.console import Console
 
 from symjax import store
 from symjax.cli import chains, results
-from symjax.cli.hyperparameters import Ensemble, Hmc, Sghmc
+from symjax.cli.hyperparameters import Ensemble, Hmc
 from symjax.cli.options import Demo, Fit, Problem, Sample
+from symjax.cli.stochastic import Sghmc
 
 
 PROBLEM = Problem(data="digits", model="mlp", widths=(32,), activation="silu")

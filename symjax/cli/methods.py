@@ -14,12 +14,12 @@ from symjax.cli.hyperparameters import (
     DynamicHmc,
     Ensemble,
     Hmc,
-    Izmailov2021,
     Mclmc,
     SplitHmc,
 )
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
+from symjax.cli.stochastic import Izmailov2021
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,

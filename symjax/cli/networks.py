@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from symjax import checks, models, trees
-from symjax.cli.options import Symmetries
+from symjax.cli.analyses import Symmetries
 
 
 Network: TypeAlias = tuple[Callable[[Any, Any], Any], Any, Any]

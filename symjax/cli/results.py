@@ -11,7 +11,7 @@ from rich.table import Table
 
 from symjax import evaluation, progress, report, store, trees
 from symjax.cli import alignment, bias, chains, posteriors, surfaces
-from symjax.cli.options import Evaluate, Export, List, Report
+from symjax.cli.analyses import Evaluate, Export, List, Report
 from symjax.cli.posteriors import Posterior
 from symjax.report import Comparison, Method, Trace
 from symjax.store import Run

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from symjax import symmetry
 from symjax.cli import networks
+from symjax.cli.analyses import Symmetries
 from symjax.cli.networks import Network
-from symjax.cli.options import Symmetries
 from symjax.symmetry.invariance import narrowest_dtype
 
 

@@ -1,0 +1,130 @@
+"""What can be typed of the commands that read runs and networks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Compare runs with a reference run: print the table, write summary.json.
+
+    Example: symjax evaluate demo/hmc demo/ensemble demo/sghmc
+
+    Attributes:
+        runs: The reference first, then the methods to compare with it.
+        out: Folder for what is written. Default: the reference's.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Compare runs with a reference run and write report.html and summary.json.
+
+    Example: symjax report demo/hmc demo/ensemble demo/sghmc
+
+    Attributes:
+        runs: The reference first, then the methods to compare with it.
+        out: Folder for what is written. Default: the reference's.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Symmetries:
+    """Print the permutations, scalings and signs that leave a network unchanged.
+
+    They are found from the network itself. Each line is one group: its size (such as
+    4 x 16: for each of 4 heads, 16 units), then the parameters and axes it acts on.
+
+    Example: symjax symmetries --model resnet20_frn --check
+
+    Attributes:
+        input_shape: Shape of one input, such as 32 32 3. Default: what a named
+            model was made for.
+        num_outputs: Outputs of a named model.
+        check: Try random elements of every group on the network, in float64 if it
+            can.
+        strict: Refuse a network with an operation that symjax has no rule for.
+        seed: Of the random elements.
+    """
+
+    # As an argument, since tyro shows the lines of a docstring as they are.
+    model: Annotated[
+        str,
+        tyro.conf.arg(
+            help="mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a "
+            "flax.linen module or a function without arguments that returns one, or "
+            "returns (apply, params, x)."
+        ),
+    ] = "mlp"
+    input_shape: tuple[int, ...] | None = None
+    input_dtype: Annotated[
+        Literal["float32", "int32"],
+        tyro.conf.arg(
+            help="Of the inputs that are drawn for a module: float32 for normal "
+            "numbers, int32 for token ids (0 and 1, which every vocabulary has)."
+        ),
+    ] = "float32"
+    num_outputs: int = 10
+    check: bool = False
+    strict: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Align:
+    """Align the draws of a run: move each to the copy nearest to a reference.
+
+    Permutations and signs of units leave a network's function as it is, so that every
+    draw has many copies. Writes a new run; run it again to continue.
+
+    Example: symjax align demo/hmc
+
+    Attributes:
+        run: The run directory.
+        reference: Run whose first chain all draws are brought next to, as it was at
+            the end of its warm-up (or at its first draw). Default: the run itself.
+        method: What is compared: weights (nearest in distance), activations on
+            training data (most correlated), or the training loss halfway to the
+            reference (slow: about 4 s a draw of a small network on a CPU).
+        out: The run directory to make. Default: RUN-aligned, beside the run.
+    """
+
+    run: tyro.conf.Positional[Path]
+    reference: Path | None = None
+    method: Literal["weights", "activations", "straight-through"] = "weights"
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class List:
+    """List the runs below a folder, and how far each of them is.
+
+    Attributes:
+        folder: Where to look.
+    """
+
+    folder: tyro.conf.Positional[Path] = Path(".")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run's draws for other tools: .npz, or .nc for ArviZ.
+
+    Example: symjax export demo/hmc draws.npz
+
+    Attributes:
+        run: The run directory.
+        file: File to write; its ending chooses the format.
+    """
+
+    run: tyro.conf.Positional[Path]
+    file: tyro.conf.Positional[Path]
