@@ -42,8 +42,8 @@ class Case(NamedTuple):
     """An algorithm; how many loops a step has, and gradients in the innermost one.
 
     `numbers` are summed over the devices by themselves: a change of energy, a value.
-    `meets` where its chains look at one another. `rare` gradients stand in a loop of
-    their own, which mostly makes no round.
+    `meets` where its chains look at one another. `rare` gradients stand in a
+    branch of their own, which mostly does not run.
     """
 
     name: str

@@ -93,7 +93,7 @@ def test_a_gradient_costs_one_all_reduce_and_no_all_gather(case, micro_batch):
     of_arrays = [name for shape, name in reductions if "3,4" in shape]
     # The kernel's gradients, and of each the other arrays with it. They stand in the
     # iterations of a draw, the draws of a chunk, and loops of a step: HMC's leapfrogs.
-    depths = [2 + case.loops] * case.gradients + [3 + case.loops] * case.rare
+    depths = [2 + case.loops] * (case.gradients + case.rare)
     # What XLA joined has several paths, of which the first is whole.
     paths = [name.split(":")[0] for name in of_arrays]
     assert sorted(path.count("while/body") for path in paths) == depths

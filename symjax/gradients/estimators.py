@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from symjax import checks
+from symjax import checks, mesh
 from symjax.gradients import sources
 from symjax.gradients.sources import Source
 from symjax.types import Key, Params
@@ -137,7 +137,7 @@ def _anchored(source: Source, log_posterior: Any, lifetime: int | None) -> Estim
 
     def estimate(key: Key, state: Anchored, params: Params, data: Any) -> Any:
         if lifetime is not None:
-            is_due = state.age >= lifetime
+            is_due = mesh.same_in_all_chains(state.age) >= lifetime
             state = _renew(whole, is_due, state, params, data)
         log_density, batches = source.draw(key, state.batches, data)
         # Both at once: one all-reduce over the devices, as for a plain gradient.
@@ -160,17 +160,13 @@ def _renew(
 ) -> Anchored:
     """The state, with an anchor at `params` if that is due.
 
-    A loop of no or one round: the chains of a device are vmapped, and a `cond` would
-    then take the gradient of all examples in every step, to select from. A vmapped loop
-    turns while any chain has a round to go. Old and new anchor change places in it: XLA
-    takes out of a loop whatever is the same in every round, and would take the gradient
-    of all examples in every step again.
+    It is due for all chains at once, so that one branch runs for all of a device's:
+    each chain's own answer would have the gradient of all examples taken every time.
     """
 
-    def replace(_: Any, places: tuple[Anchored, Params]) -> tuple[Anchored, Params]:
-        old, point = places
-        value, gradient = whole(point, data)
-        age = jnp.zeros_like(old.age)
-        return Anchored(old.batches, point, value, gradient, age), old.position
+    def replace() -> Anchored:
+        value, gradient = whole(params, data)
+        age = jnp.zeros_like(state.age)
+        return Anchored(state.batches, params, value, gradient, age)
 
-    return jax.lax.fori_loop(0, is_due.astype(int), replace, (state, params))[0]
+    return jax.lax.cond(is_due, replace, lambda: state)
