@@ -1,0 +1,160 @@
+"""What the warm-up learns, against NumPy and against the scales that are there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.adaptation.staged_adaptation import build_schedule
+from blackjax.diagnostics import effective_sample_size
+
+from symjax import mesh, run, warmup
+from symjax.samplers import dynamic_hmc, hmc, nuts
+
+
+def feed(matrix, draws, *, num_warmup, gradient=lambda x: x):
+    """A warm-up that is shown these draws, one an iteration, all of them accepted."""
+    built = warmup.build(
+        0.1,
+        num_warmup=num_warmup,
+        target_acceptance=0.8,
+        inverse_mass_matrix=matrix,
+    )
+
+    def advance(adaptation, at):
+        iteration, position = at
+        new = built.update(
+            adaptation, position, gradient(position), iteration, jnp.array(0.8)
+        )
+        return new, new
+
+    start = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), draws)
+    steps = (jnp.arange(len(jax.tree.leaves(draws)[0])), draws)
+    adapted, every = jax.jit(lambda s: jax.lax.scan(advance, built.init(start), s))(
+        steps
+    )
+    return built.inverse_mass_matrix(adapted), every
+
+
+def test_a_diagonal_is_the_variance_of_the_last_window_shrunk_a_little():
+    generator = np.random.default_rng(0)
+    draws = {
+        "a": (generator.normal(size=(300, 3)) * [0.1, 1.0, 50.0] + 7).astype("f4"),
+        "b": generator.normal(size=300).astype("f4"),
+    }
+    matrix, every = feed("diagonal", draws, num_warmup=300)
+    ends = [i for i, (_, end) in enumerate(build_schedule(300)) if end]
+    last = slice(ends[-2] + 1, ends[-1] + 1)
+    count = last.stop - last.start
+    variance = {
+        k: np.var(v[last].astype(float), axis=0, ddof=1) for k, v in draws.items()
+    }
+    logs = [*np.log(variance["a"]), np.log(variance["b"])]
+    for name, values in variance.items():
+        expected = (count * values + 5e-3 * np.exp(np.mean(logs))) / (count + 5)
+        np.testing.assert_allclose(matrix[name], expected, rtol=1e-4)
+    # Unchanged between the ends of windows, and after the last.
+    changes = np.flatnonzero(np.diff(np.asarray(every.inverse_mass_matrix["b"])))
+    np.testing.assert_array_equal(changes + 1, ends)
+
+
+def test_a_step_keeps_its_size_in_units_of_what_it_is_most_limited_by():
+    """The narrowest of independent parameters limits it before and after."""
+    draws = np.random.default_rng(0).normal(size=(150, 2)).astype("f4") * [0.01, 1.0]
+    _, every = feed("diagonal", draws.astype("f4"), num_warmup=150)
+    end = next(i for i, (_, end) in enumerate(build_schedule(150)) if end)
+    ratio = every.step_size[end] / 0.1
+    scale = np.sqrt(np.asarray(every.inverse_mass_matrix)[end, 0])
+    np.testing.assert_allclose(ratio, 1 / scale, rtol=0.05)
+
+
+def test_a_low_rank_finds_one_wide_direction_in_many():
+    generator = np.random.default_rng(1)
+    direction = generator.normal(size=30)
+    direction /= np.linalg.norm(direction)
+    covariance = np.eye(30) + 99 * np.outer(direction, direction)
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+    draws = generator.multivariate_normal(np.zeros(30), covariance, 400).astype("f4")
+    matrix, _ = feed(
+        "low_rank", draws, num_warmup=400, gradient=lambda x: -precision @ x
+    )
+    scaled = np.asarray(matrix.sigma)[:, None] * np.asarray(matrix.U)
+    learnt = (
+        np.diag(np.asarray(matrix.sigma) ** 2)
+        + scaled @ np.diag(np.asarray(matrix.lam) - 1) @ scaled.T
+    )
+    # What leapfrogs see: the precision in units of the learnt mass.
+    seen = np.linalg.eigvals(learnt @ np.linalg.inv(covariance)).real
+    assert seen.max() / seen.min() < 10  # 100 with unit mass
+
+
+@pytest.mark.parametrize(
+    ("sampler", "matrix"),
+    [(hmc, "diagonal"), (dynamic_hmc, "diagonal"), (dynamic_hmc, "low_rank")],
+)
+def test_learnt_masses_sample_correlated_scales(sampler, matrix):
+    """12 comparisons at 5 standard errors: a false alarm in 1e-5."""
+    covariance = np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1e-4]])
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+
+    def log_density(params, data):
+        return -params @ precision @ params / 2
+
+    result = run.sample(
+        jax.random.key(0),
+        sampler.build(
+            log_density,
+            step_size=0.005,
+            trajectory_length=1.5,
+            inverse_mass_matrix=matrix,
+            num_warmup=300,
+        ),
+        jnp.zeros((4, 3)),
+        None,
+        num_draws=2000,
+        mesh=mesh.make_mesh(1, jax.devices()[:1]),
+        show_progress=False,
+    )
+    x = np.asarray(result.draws, np.float64) / np.sqrt(np.diag(covariance))
+    for values, expected in [
+        (x[..., 0], 0),
+        (x[..., 0] ** 2, 1),
+        (x[..., 2] ** 2, 1),
+    ]:
+        error = values.std() / np.sqrt(effective_sample_size(values))
+        assert abs(values.mean() - expected) < 5 * error
+        assert error < 0.1
+    # With unit mass 1.5 would be several hundred leapfrogs.
+    assert np.asarray(result.info.num_steps)[:, 300:].mean() < 30
+
+
+def test_a_low_rank_mass_gives_nuts_more_for_its_gradients():
+    """Of 50 parameters one direction is wide, along which unit mass walks slowly."""
+    covariance = np.eye(50) + 2500 * np.full((50, 50), 1 / 50)
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+
+    def log_density(params, data):
+        return -params @ precision @ params / 2
+
+    def efficiency(matrix):
+        result = run.sample(
+            jax.random.key(0),
+            nuts.build(
+                log_density, step_size=0.2, inverse_mass_matrix=matrix, num_warmup=400
+            ),
+            jnp.zeros((2, 50)),
+            None,
+            num_draws=500,
+            show_progress=False,
+        )
+        size = effective_sample_size(np.asarray(result.draws).sum(axis=-1))
+        return size / np.asarray(result.info.num_steps)[:, 400:].sum()
+
+    assert efficiency("low_rank") > 5 * efficiency(1.0)
+
+
+def test_chains_of_a_wrong_name_or_a_short_warm_up_are_refused():
+    options = {"num_warmup": 100, "target_acceptance": 0.8}
+    with pytest.raises(ValueError, match="one of diagonal, low_rank, got 'full'"):
+        warmup.build(0.1, inverse_mass_matrix="full", **options)
+    with pytest.raises(ValueError, match="at least 128 to learn a low_rank mass"):
+        warmup.build(0.1, inverse_mass_matrix="low_rank", **options)
