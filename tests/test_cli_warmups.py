@@ -1,0 +1,67 @@
+"""`--warmup auto` and `--restart-stuck`: what is picked, said and recorded."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from test_cli import symjax
+
+from symjax import store
+from symjax.cli import chains
+
+
+WINE = ("--data", "wine", "--widths", 3, "--num-chains", 2, "--map-steps", 50)
+
+
+def said(capsys):
+    return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("sampler", ["hmc", "mala"])
+def test_a_first_step_is_picked_explained_and_recorded(sampler, tmp_path, capsys):
+    out = tmp_path / "run"
+    symjax(
+        "sample", *WINE, "--sampler", sampler, "--warmup", "auto", "--num-draws", 5,
+        f"--{sampler}.num-warmup", 20, "--out", out,
+    )  # fmt: skip
+    text = said(capsys)
+    size = float(re.search(r"Picked first step size ([0-9.]+):", text)[1])
+    assert re.search(r"0\.8 / sqrt\([0-9.]+\), the largest curvature", text)
+    assert ("pi / 2 x prior std" in text) == (sampler == "hmc")
+    # What was given stays, and nothing is said of it.
+    assert "of warm-up" not in text
+    recorded = getattr(chains.rebuild_command(store.open(out)), sampler)
+    assert recorded.num_warmup == 20
+    expected = size if sampler == "hmc" else size**2 / 2
+    assert recorded.step_size == pytest.approx(expected, rel=0.01)
+    first = store.open(out).info()["step_size"][:, 0]
+    leapfrog = size if sampler == "hmc" else math.sqrt(2 * recorded.step_size)
+    np.testing.assert_allclose(first, leapfrog, rtol=0.01)
+
+
+def test_a_mass_matrix_gets_the_iterations_that_it_takes(tmp_path, capsys):
+    symjax(
+        "sample", *WINE, "--warmup", "auto", "--hmc.mass-matrix", "diagonal",
+        "--hmc.num-steps", 2, "--hmc.step-size", 0.05, "--num-draws", 5,
+        "--restart-stuck", "--out", tmp_path / "run",
+    )  # fmt: skip
+    text = said(capsys)
+    assert "Picked 500 iterations of warm-up: a diagonal mass matrix" in text
+    assert "step size" not in text.replace("step size is", "")
+    kept = store.open(tmp_path / "run")
+    assert kept.config["run"]["num_discarded"] == 500
+    assert kept.config["run"]["restart_at"] == 250
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sampler", "mclmc", "--warmup", "auto"), "`--warmup auto` is for hmc,"),
+        (("--restart-stuck", "--hmc.num-warmup", 9), "at least 40 iterations"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message, tmp_path, capsys):
+    symjax("sample", *WINE, *options, "--out", tmp_path / "run", code=2)
+    text = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert message in text
