@@ -139,7 +139,7 @@ def regression(X, y):
 
 
 def arma(y):
-    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    mu: Any = numpyro.sample("mu", dist.Normal(0.0, 10.0))
     phi = numpyro.sample("phi", dist.Normal(0.0, 2.0))
     theta = numpyro.sample("theta", dist.Normal(0.0, 2.0))
     sigma = numpyro.sample("sigma", dist.HalfCauchy(2.5))
