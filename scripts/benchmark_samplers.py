@@ -104,7 +104,7 @@ def load(options):
     with np.load(folder / f"{options.problem[4:]}.npz") as file:
         x, y, test = file["x"], file["y"], file["test_mask"][0]
     x, y = (
-        np.float32((a - a[~test].mean(0)) / np.maximum(a[~test].std(0), 1e-6))
+        ((a - a[~test].mean(0)) / np.maximum(a[~test].std(0), 1e-6)).astype(np.float32)
         for a in (x, y)
     )
     train, held_out = (Data(x[m], y[m], np.ones(m.sum(), bool)) for m in (~test, test))
@@ -132,7 +132,7 @@ def build(options):
     x, y = test.x[:50], test.y[:50]
 
     def predict(params):
-        outputs = apply(params, x)
+        outputs: Any = apply(params, x)
         if is_regression:
             return outputs[:, 0]
         return jax.nn.softmax(outputs)[jnp.arange(len(y)), y]

@@ -48,9 +48,9 @@ LINES = {
     ),
     "SGHMC": Line(
         lambda density, h: sghmc.build(
-            density, step_size=h, friction=2.0, batch_size=1
+            density, step_size=h, friction=1.0, batch_size=1
         ),
-        (0.2, 0.25, 0.31, 0.38, 0.47),
+        (0.16, 0.2, 0.25, 0.31, 0.38),
         2,
     ),
     "SGNHT": Line(
@@ -64,7 +64,7 @@ LINES = {
         lambda density, h: baoab.build(
             density, step_size=h, friction=0.5, batch_size=1
         ),
-        (0.4, 0.5, 0.63, 0.8, 1.0),
+        (0.35, 0.42, 0.5, 0.6, 0.7),
         2,
     ),
     "SMS-UBU": Line(
@@ -213,11 +213,16 @@ def draw(results):
         )
         ax.set_xscale("log")
         ax.set_yscale("log")
+        ax.set_xticks((0.01, 0.02, 0.05, 0.1) if order == 1 else (0.2, 0.5, 1.0, 2.0))
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter("{x:g}")
-        ax.tick_params(axis="x", which="minor", labelsize=style.SMALL - 1.5)
-        ax.legend(frameon=False, fontsize=style.SMALL, labelcolor=style.INK)
+        ax.minorticks_off()
+        ax.legend(
+            loc=("lower right", "upper right")[order - 1],
+            frameon=False,
+            fontsize=style.SMALL,
+            labelcolor=style.INK,
+        )
     return fig
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import posteriordb
 import scipy.optimize
 import tyro
+from jax.flatten_util import ravel_pytree
 from numpyro.infer import MCMC, NUTS
 from sampler_table import SAMPLERS, Shape
 
@@ -125,14 +126,14 @@ def ours(posterior, sampler, options):
 def round_off(target):
     """The mode, and a map that makes the curvature there 1 in all directions."""
     first = jax.tree.map(lambda leaf: leaf[0], target.params)
-    _, unravel = jax.flatten_util.ravel_pytree(first)
+    _, unravel = ravel_pytree(first)
 
     @jax.jit
     def energy(flat):
         return -target.log_density(unravel(flat), target.data)
 
     gradient, curvature = jax.jit(jax.grad(energy)), jax.jit(jax.hessian(energy))
-    starts = jax.vmap(lambda p: jax.flatten_util.ravel_pytree(p)[0])(target.params)
+    starts = jax.vmap(lambda p: ravel_pytree(p)[0])(target.params)
     with np.errstate(all="ignore"):
         ends = [
             scipy.optimize.minimize(

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ class Posterior(NamedTuple):
     reference: dict
 
 
-def flat(name, support=constraints.real, shape=()):
+def flat(name, support: Any = constraints.real, shape=()) -> Any:
     """A site whose density is 1 on its support."""
     return numpyro.sample(name, dist.ImproperUniform(support, (), shape))
 
@@ -139,7 +139,7 @@ def regression(X, y):
 
 
 def arma(y):
-    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    mu: Any = numpyro.sample("mu", dist.Normal(0.0, 10.0))
     phi = numpyro.sample("phi", dist.Normal(0.0, 2.0))
     theta = numpyro.sample("theta", dist.Normal(0.0, 2.0))
     sigma = numpyro.sample("sigma", dist.HalfCauchy(2.5))
@@ -169,7 +169,7 @@ def lotka_volterra(y, y_init):
     numpyro.sample("y", dist.LogNormal(jnp.log(z), sigma), obs=y)
 
 
-def populations(theta, start, num_years, num_steps):
+def populations(theta: Any, start: Any, num_years, num_steps):
     """Prey and predators after 1, 2, ... years, by Runge and Kutta's fourth order."""
 
     def slope(z):
