@@ -116,7 +116,11 @@ def p_values(found):
 
 
 def share_effective(draws):
-    """Effective draws for each draw, of the slowest quantity."""
+    """Effective draws for each draw, of the slowest quantity.
+
+    Within simulations: independent draws give a little more than 1, as each is compared
+    with the mean of only 15.
+    """
     centred = draws - draws.mean(axis=(0, 1))
     sizes = [
         moments.sample_size(centred[..., i] - centred[..., i].mean(1, keepdims=True))
