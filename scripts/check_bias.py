@@ -218,7 +218,7 @@ def draw(results):
             axis.set_major_formatter("{x:g}")
         ax.minorticks_off()
         ax.legend(
-            loc=("lower right", "upper right")[order - 1],
+            loc=("lower right", "upper left")[order - 1],
             frameon=False,
             fontsize=style.SMALL,
             labelcolor=style.INK,
