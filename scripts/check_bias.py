@@ -214,11 +214,13 @@ def draw(results):
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xticks((0.01, 0.02, 0.05, 0.1) if order == 1 else (0.2, 0.5, 1.0, 2.0))
+        if order == 2:
+            ax.set_xlim(right=5)  # Room for the legend.
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:g}")
         ax.minorticks_off()
         ax.legend(
-            loc=("lower right", "upper left")[order - 1],
+            loc=("lower right", "upper right")[order - 1],
             frameon=False,
             fontsize=style.SMALL,
             labelcolor=style.INK,
