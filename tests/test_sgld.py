@@ -3,7 +3,9 @@
 Seeds are fixed; with others every test would fail less than once in 10^5 times.
 """
 
+import cases
 import exact
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -82,6 +84,57 @@ def test_a_preconditioner_that_follows_the_gradient_samples_posterior_over_g():
     exact.assert_mean(positions[..., 0] ** 2, expected, 0.01)
 
 
+def test_what_gamma_adds_brings_the_posterior_back():
+    """The same target and steps as above, whose second moment was 1.6 without it."""
+    algorithm = sgld.build(
+        exact.Gaussian(),
+        step_size=0.005,
+        batch_size=1,
+        preconditioner="corrected_rmsprop",
+        decay=0.0,
+        damping=0.5,
+    )
+    _, positions, _ = exact.simulate(algorithm, np.zeros(1) + 0.1, 3000)
+    exact.assert_mean(positions[..., 0] ** 2, 1, 0.02)
+
+
+def test_second_derivatives_of_a_network_are_those_of_its_batch():
+    """The drift of many steps from one place, in the mean, against Gamma by hand."""
+    data = cases.data()
+    log_posterior = cases.log_posterior()
+    start = jax.tree.map(lambda leaf: leaf[0], cases.start(jax.random.key(0), 1))
+    options = {"step_size": 1e-3, "batch_size": 21, "batches": "epoch", "decay": 0.0}
+    built = {
+        name: sgld.build(
+            log_posterior, preconditioner=name, noise=lambda _: 0.0, **options
+        )
+        for name in ("adaptive_rmsprop", "corrected_rmsprop")
+    }
+
+    def moved(name, key):
+        algorithm = built[name]
+        state = algorithm.init(jax.random.key(1), start, data)
+        return jax.flatten_util.ravel_pytree(algorithm.step(key, state, data)[0][0])[0]
+
+    keys = jax.random.split(jax.random.key(2), 20_000)
+    with_gamma = jax.jit(jax.vmap(lambda key: moved("corrected_rmsprop", key)))(keys)
+    plain = moved("adaptive_rmsprop", keys[0])
+    drift = (np.asarray(with_gamma, np.float64) - np.asarray(plain)) / 1e-3
+
+    flat, unravel = jax.flatten_util.ravel_pytree(start)
+
+    def density(flat):
+        nats = log_posterior.likelihood(cases.apply(unravel(flat), data.x), data.y)
+        return jnp.sum(nats) + log_posterior.prior(unravel(flat))
+
+    gradient, hessian = jax.grad(density)(flat), jax.hessian(density)(flat)
+    factor = np.sign(gradient) / (1 + np.abs(gradient)) ** 2
+    expected = -factor * np.diag(hessian)
+    error = drift.std(axis=0) / np.sqrt(len(keys))
+    assert np.all(np.abs(drift.mean(axis=0) - expected) < 5 * error + 2e-3)
+    assert np.median(error / np.abs(expected)) < 0.2
+
+
 def test_schedules_set_step_size_and_noise_of_every_iteration():
     """Noise set to zero, it is gradient descent at the scheduled rates."""
     schedule = optax.linear_schedule(0.1, 0.02, 8)
@@ -107,7 +160,10 @@ def test_schedules_set_step_size_and_noise_of_every_iteration():
         ({"step_size": 0.0}, "`step_size` must be a positive"),
         ({"batch_size": 0}, "`batch_size` must be at least 1"),
         ({"num_warmup": -1}, "`num_warmup` must be at least 0"),
-        ({"preconditioner": "adam"}, "must be one of rmsprop, adaptive_rmsprop or"),
+        (
+            {"preconditioner": "adam"},
+            "must be one of rmsprop, adaptive_rmsprop, corrected",
+        ),
         ({"preconditioner": "rmsprop"}, "`num_warmup` must be at least 1 for the"),
         ({"decay": 1.0}, "`decay` must be at least 0 and below 1, got 1.0"),
         ({"damping": 0.0}, "`damping` must be a positive"),

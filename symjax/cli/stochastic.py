@@ -38,8 +38,9 @@ class Sgld:
             there and back over a random partition.
         anchor: Control variates against gradient noise: around the start, or around
             the chain's position so many steps ago at most.
-        preconditioner: rmsprop, learnt in the warm-up and kept; or adaptive_rmsprop,
-            which goes on learning and samples another distribution.
+        preconditioner: rmsprop, learnt in the warm-up and kept; adaptive_rmsprop,
+            which goes on learning and samples another distribution; or
+            corrected_rmsprop, which mends that at the cost of three gradients.
         num_warmup: First steps, which are not kept.
     """
 
@@ -47,7 +48,9 @@ class Sgld:
     batch_size: int = 128
     batches: Literal["replacement", "epoch", "sweep"] = "replacement"
     anchor: int | Literal["start"] | None = None
-    preconditioner: Literal["rmsprop", "adaptive_rmsprop"] | None = None
+    preconditioner: (
+        Literal["rmsprop", "adaptive_rmsprop", "corrected_rmsprop"] | None
+    ) = None
     num_warmup: int = 2000
 
 

@@ -19,12 +19,16 @@ import optax
 from blackjax.sgmcmc import diffusions
 from jaxtyping import Array, Float, Int
 
-from symjax import checks, gradients
+from symjax import checks, gradients, trees
 from symjax.samplers import Schedule, as_schedule, full_noise
 from symjax.types import Algorithm, Key, Params
 
 
-PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop")
+PRECONDITIONERS = ("rmsprop", "adaptive_rmsprop", "corrected_rmsprop")
+
+_WIDTH = 1e-3
+"""Of the differences of gradients that make second derivatives, as a share of the usual
+size of a parameter: far above rounding."""
 
 
 class State(NamedTuple):
@@ -88,6 +92,10 @@ def build(
     - `adaptive_rmsprop` goes on learning and drops Gamma, as Li et al. do. Where v
       follows x faster than x moves, a parameter alone then has the density posterior /
       G instead, which is broader.
+    - `corrected_rmsprop` goes on learning and adds e Gamma to the step: its target is
+      the posterior again. The second derivatives of the batch are estimated without
+      bias along one random direction of signs (Hutchinson), which takes two more
+      gradients and adds noise where parameters are many and depend on each other.
 
     Args:
         log_posterior: From `posterior.build`, or anything with its `minibatch`.
@@ -98,7 +106,7 @@ def build(
             `gradients.build`.
         anchor: Control variates, to lessen gradient noise: None, `start` or a number
             of steps, as in `gradients.build`.
-        preconditioner: `rmsprop`, `adaptive_rmsprop` or None.
+        preconditioner: `rmsprop`, `adaptive_rmsprop`, `corrected_rmsprop` or None.
         decay: Weight of the past in v, in [0, 1).
         damping: In nats per unit of the parameters; gradients well below it count as
             equal. The gradient is that of the whole log posterior: Li et al.'s lambda
@@ -148,8 +156,31 @@ def build(
             scaled = optax.tree.mul(root, gradient)
             change = move(noise_key, origin, scaled, size, share)
             position = optax.tree.add(state.position, optax.tree.mul(root, change))
+            if preconditioner == "corrected_rmsprop":
+                curvature = second_derivatives(batch_key, state, data)
+                slope = _slope(state, gradient, curvature, mean_square, decay, damping)
+                position = optax.tree.add_scale(position, size, slope)
         state = State(position, mean_square, state.iteration + 1, estimate)
         return state, Info(value, size)
+
+    def second_derivatives(key: Key, state: State, data: Any) -> Params:
+        """An estimate of each parameter's own, from the step's batch."""
+        signs = optax.tree.random_like(
+            jax.random.fold_in(key, 1), state.position, jax.random.rademacher
+        )
+        usual = optax.tree.norm(state.position) / trees.size(state.position) ** 0.5
+        width = _WIDTH * jnp.maximum(usual, _WIDTH)
+        ends = [
+            estimator.estimate(
+                key,
+                state.estimate,
+                optax.tree.add_scale(state.position, sign * width, signs),
+                data,
+            )[1]
+            for sign in (1, -1)
+        ]
+        change = optax.tree.scale(1 / (2 * width), optax.tree.sub(*ends))
+        return optax.tree.mul(signs, change)
 
     return Algorithm(init, step, num_warmup, schedule)
 
@@ -194,3 +225,24 @@ def _precondition(
     unbiased = optax.tree.bias_correction(mean_square, decay, count)
     root = jax.tree.map(lambda v: jax.lax.rsqrt(damping + jnp.sqrt(v)), unbiased)
     return mean_square, root
+
+
+def _slope(
+    state: State,
+    gradient: Params,
+    curvature: Params,
+    mean_square: Params,
+    decay: float,
+    damping: float,
+) -> Params:
+    """Gamma: the derivative of each parameter's G by that parameter."""
+    weight = (1 - decay) / (1 - decay ** (state.iteration + 1.0))
+    unbiased = optax.tree.bias_correction(mean_square, decay, state.iteration + 1)
+
+    def one(g: Array, h: Array, v: Array) -> Array:
+        root = jnp.sqrt(v)
+        # Where no gradient was seen there is no slope either.
+        direction = jnp.where(root > 0, g / jnp.where(root > 0, root, 1), 0)
+        return -weight * direction * h / (damping + root) ** 2
+
+    return jax.tree.map(one, gradient, curvature, unbiased)
