@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symjax import mesh, run, store
+from symjax.samplers import cyclical, hmc, nuts, sgld, split_hmc
 
 
 EVERY = [*cases.SAMPLERS, *cases.APPROXIMATIONS]
@@ -98,6 +99,38 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
     assert_equal_trees(whole.draws, kept.read(like=like), rtol=0, atol=0)
     for name, values in kept.info().items():
         np.testing.assert_array_equal(values, getattr(whole.info, name))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda lp, number: hmc.build(lp, step_size=0.01, num_steps=number),
+        lambda lp, number: nuts.build(
+            lp, step_size=0.01, max_num_doublings=10, num_warmup=number
+        ),
+        lambda lp, number: split_hmc.build(
+            lp, step_size=0.01, trajectory_length=0.01 * number, num_blocks=3
+        ),
+        lambda lp, number: cyclical.build(
+            functools.partial(sgld.build, lp, batch_size=6),
+            step_size=0.01,
+            cycle_length=number,
+        ),
+    ],
+    ids=["hmc", "nuts", "split_hmc", "cyclical"],
+)
+def test_memory_of_a_step_does_not_grow_with_its_number_of_steps(build):
+    """Of the compiled program, its schedules of whole numbers left out."""
+    start = jax.tree.map(lambda leaf: leaf[0], cases.start(jax.random.key(0), 1))
+
+    def scratch(number):
+        algorithm = build(cases.log_posterior(), number)
+        key = jax.random.key(0)
+        state = algorithm.init(key, start, cases.data())
+        step = jax.jit(algorithm.step).lower(key, state, cases.data()).compile()
+        return step.memory_analysis().temp_size_in_bytes
+
+    assert scratch(5000) <= scratch(50) + 1000
 
 
 class _StopAtThirdChunk:
