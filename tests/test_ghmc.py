@@ -86,7 +86,8 @@ def test_what_is_not_finite_is_refused_by_a_slice_at_0_too():
     for level in np.float32(-share / 2) + np.arange(-4, 5) * 2.0**-24:
         at = state._replace(slice=jnp.float32(level))
         after, info = algorithm.step(jax.random.key(1), at, None)
-        assert info.is_divergent and not info.is_accepted
+        assert info.is_divergent
+        assert not info.is_accepted
         assert after.position[0] == 1
 
 
