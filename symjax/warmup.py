@@ -23,7 +23,7 @@ from blackjax.adaptation.step_size import (
     dual_averaging_adaptation,
 )
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, trees
 from symjax.energies import InverseMassMatrix, LowRankInverseMassMatrix
@@ -159,7 +159,12 @@ def build(
             after, fresh = window.close(seen, before)
             # Steps in the new units, as far as parameters are independent.
             size = final(adaptation.averaging) * jnp.sqrt(_largest_ratio(before, after))
-            return Adaptation(size, begin_at(size), after, fresh)
+            # Where nothing was learnt the step size goes on as it was.
+            return jax.tree.map(
+                lambda a, b: jnp.where(_differs(before, after), a, b),
+                Adaptation(size, begin_at(size), after, fresh),
+                adaptation._replace(window=fresh),
+            )
 
         return jax.lax.cond(is_end, close, lambda: adaptation._replace(window=seen))
 
@@ -235,7 +240,6 @@ def _diagonal() -> _Window:
         return _Moments(count, mean, squares)
 
     def close(moments: _Moments, before: Params) -> tuple[Params, _Moments]:
-        del before
         count = moments.number
         variance = jax.tree.map(lambda s: s / (count - 1), moments.squares)
         tiny = jnp.finfo(count.dtype).tiny
@@ -244,7 +248,10 @@ def _diagonal() -> _Window:
         shrunk = jax.tree.map(
             lambda v: (count * v + 5e-3 * usual) / (count + 5), variance
         )
-        return shrunk, fresh(moments.mean)
+        # A chain that stood still has learnt nothing; no variance would be no mass.
+        has_moved = usual > 1e3 * tiny
+        kept = jax.tree.map(lambda a, b: jnp.where(has_moved, a, b), shrunk, before)
+        return kept, fresh(moments.mean)
 
     return _Window(init, add, close)
 
@@ -271,12 +278,18 @@ def _low_rank() -> _Window:
         count, draws, gradients = window
         rank = before.lam.shape[0]
         learnt = fisher_score_low_rank(draws, gradients, max_rank=rank)
-        enough = count >= NUM_RECENT
+        enough = (count >= NUM_RECENT) & jnp.any(draws != draws[0])
         return jax.tree.map(
             lambda a, b: jnp.where(enough, a, b), learnt, before
         ), window
 
     return _Window(init, add, close)
+
+
+def _differs(before: Any, after: Any) -> Bool[Array, ""]:
+    """Whether a window has changed the mass matrix."""
+    same = jax.tree.map(lambda a, b: jnp.all(a == b), before, after)
+    return ~jnp.all(jnp.stack(jax.tree.leaves(same)))
 
 
 def _largest_ratio(before: Any, after: Any) -> Float[Array, ""]:

@@ -59,6 +59,9 @@ def test_a_mass_matrix_gets_the_iterations_that_it_takes(tmp_path, capsys):
     [
         (("--sampler", "mclmc", "--warmup", "auto"), "`--warmup auto` is for hmc,"),
         (("--restart-stuck", "--hmc.num-warmup", 9), "at least 40 iterations"),
+        (("--restart-stuck", "--sampler", "sgld"), "`--restart-stuck` must be left"),
+        (("--sampler", "ghmc"), "`--num-chains` must be at least 4 for the warm-up"),
+        (("--sampler", "chees", "--num-chains", 1), "must be at least 2 for the"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message, tmp_path, capsys):

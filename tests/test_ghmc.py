@@ -68,6 +68,29 @@ def test_little_damping_carries_a_chain_further_than_none_of_its_momentum():
     assert sizes[0] > 3 * sizes[1]
 
 
+def test_meads_frees_chains_that_start_at_one_point():
+    result = sample(skewed, jnp.ones((16, 2)), num_warmup=200, num_draws=500)
+    assert np.all(np.mean(result.info.is_accepted[:, 200:], axis=1) > 0.9)
+    assert_mean(result.draws[..., 0], digamma(2))
+
+
+def test_what_is_not_finite_is_refused_by_a_slice_at_0_too():
+    damping, step_size = 0.5, 0.5
+    algorithm = ghmc.build(
+        lambda x, data: jnp.where(x[0] == 1, 0.0 * x[0], jnp.nan),
+        step_size=step_size,
+        damping=damping,
+    )
+    state = algorithm.init(jax.random.key(0), jnp.ones(1), None)
+    share = -np.expm1(-2 * step_size * damping)
+    for level in np.float32(-share / 2) + np.arange(-4, 5) * 2.0**-24:
+        at = state._replace(slice=jnp.float32(level))
+        after, info = algorithm.step(jax.random.key(1), at, None)
+        assert info.is_divergent
+        assert not info.is_accepted
+        assert after.position[0] == 1
+
+
 @pytest.fixture(scope="module")
 def adapted():
     start = SCALES * jax.random.normal(jax.random.key(1), (32, 4))

@@ -9,7 +9,7 @@ import pytest
 from test_contract import _StopAtThirdChunk
 
 from symjax import mesh, run, store
-from symjax.samplers import hmc
+from symjax.samplers import hmc, mclmc, tempering
 
 
 STARTS = jnp.array([[0.1], [0.3], [50.0], [-0.2]])
@@ -90,3 +90,36 @@ def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
 def test_a_short_warm_up_is_refused():
     with pytest.raises(ValueError, match="a warm-up of at least 40 iterations.*got 30"):
         sample(num_warmup=30)
+
+
+def ladder():
+    return tempering.build(
+        lambda density: hmc.build(density, step_size=0.5, num_steps=4, num_warmup=100),
+        island,
+        temperatures=(1.0, 2.0),
+    )
+
+
+def without_accept_step():
+    return mclmc.build(
+        lambda params, data: island(params, data),
+        step_size=0.5,
+        decoherence_length=1.0,
+        num_warmup=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (ladder, "left out for chains of different temperatures"),
+        (without_accept_step, "left out for a sampler without accept step"),
+    ],
+)
+def test_chains_that_cannot_be_restarted_are_refused(build, message):
+    """A hot chain's density and step size are not a cold one's."""
+    starts = jnp.zeros((4, 2))
+    with pytest.raises(ValueError, match=message):
+        run.sample(
+            jax.random.key(0), build(), starts, None, num_draws=5, restart_stuck=True
+        )

@@ -20,7 +20,7 @@ import pytest
 
 from symjax import hamiltonian, mesh, run, store
 from symjax.run.loop import SAVE_SECONDS
-from symjax.samplers import hmc, sgld
+from symjax.samplers import chees, hmc, sgld
 
 
 KEY = jax.random.key(0)
@@ -418,3 +418,27 @@ def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
     process = start_program(path)
     process.communicate(timeout=200)
     assert_same_run(path, uninterrupted)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int32])
+def test_params_of_another_precision_are_refused(dtype):
+    start = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2, dtype)}
+    algorithm = hmc.build(lambda p, data: -p["w"] @ p["w"], step_size=0.1, num_steps=1)
+    name = jnp.dtype(dtype).name
+    with pytest.raises(TypeError, match=rf"must be float32 .*, got {name} at \['b'\]"):
+        run.sample(jax.random.key(0), algorithm, start, None, num_draws=1)
+
+
+def test_what_is_refused_when_chains_start_leaves_no_run(tmp_path):
+    """A run that can't begin could not be continued either."""
+    algorithm = chees.build(lambda p, data: -p @ p, step_size=0.1, num_warmup=5)
+    with pytest.raises(ValueError, match="ChEES needs several chains"):
+        run.sample(
+            jax.random.key(0),
+            algorithm,
+            jnp.zeros((1, 3)),
+            None,
+            num_draws=1,
+            store=run.NewRun(tmp_path / "run"),
+        )
+    assert not (tmp_path / "run").exists()

@@ -87,6 +87,18 @@ def test_a_low_rank_finds_one_wide_direction_in_many():
     assert seen.max() / seen.min() < 10  # 100 with unit mass
 
 
+@pytest.mark.parametrize("matrix", ["diagonal", "low_rank"])
+def test_a_chain_that_stood_still_has_learnt_nothing(matrix):
+    """No variance would be no mass, and a step size that is not finite, for good."""
+    draws = np.ones((300, 3), "f4")
+    learnt, every = feed(matrix, draws, num_warmup=300)
+    unit = feed(matrix, draws[:1], num_warmup=300)[0]
+    for a, b in zip(jax.tree.leaves(learnt), jax.tree.leaves(unit), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # The acceptance is at its target: the step size never begins anew.
+    np.testing.assert_allclose(every.step_size, 0.1, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("sampler", "matrix"),
     [(hmc, "diagonal"), (dynamic_hmc, "diagonal"), (dynamic_hmc, "low_rank")],

@@ -6,8 +6,10 @@ from typing import Any
 from rich.console import Console
 
 from symjax import tuning
+from symjax.cli.methods import UNADJUSTED
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
+from symjax.samplers import ghmc
 from symjax.types import Params
 
 
@@ -19,16 +21,29 @@ NUM_WARMUP = {"diagonal": 500, "low_rank": 500}
 
 
 def check(command: Sample) -> None:
-    """Require a sampler that has something to pick.
+    """Require what the warm-up takes, before any chain is optimised.
 
     Raises:
-        ValueError: if it has nothing.
+        ValueError: if a sampler has nothing to pick or too few chains, or if its chains
+            can't be restarted.
     """
     if command.warmup == "auto" and command.sampler not in TUNED:
         raise ValueError(
             f"`--warmup auto` is for {', '.join(TUNED)}, got {command.sampler}. "
             "Leave it out: mclmc, adjusted_mclmc and ghmc find their own, and the "
             "others take what they are given."
+        )
+    if command.restart_stuck and command.sampler in UNADJUSTED:
+        raise ValueError(
+            f"`--restart-stuck` must be left out for {command.sampler}: chains without "
+            "accept step do not stand still."
+        )
+    needs_spread = command.sampler == "ghmc" and command.ghmc.num_warmup
+    least = ghmc.LEAST_CHAINS if needs_spread else 1 + (command.sampler == "chees")
+    if command.num_chains < least:
+        raise ValueError(
+            f"`--num-chains` must be at least {least} for the warm-up of "
+            f"{command.sampler}, which uses their spread, got {command.num_chains}."
         )
 
 

@@ -101,6 +101,8 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     plan = Plan(num_discarded, num_draws, thinning, restart_at)
     _check_schedule(algorithm.schedule, plan.num_iterations)
     programs = compile_chunks(key, algorithm, params, data, plan, mesh)
+    if restart_stuck:
+        _check_restart(programs.info_shape)
     result = _execute(
         programs, plan, store, num_draws, show_progress, None, max_seconds
     )
@@ -193,6 +195,24 @@ def _restart_at(num_warmup: int) -> int:
             f"see which chains stand still, got {num_warmup}."
         )
     return num_warmup // 2
+
+
+def _check_restart(info: Any) -> None:
+    """Require chains that can be stuck, and of which one may take another's place.
+
+    Raises:
+        ValueError: if they can't or may not.
+    """
+    if not hasattr(info, "is_accepted"):
+        raise ValueError(
+            "`restart_stuck` must be left out for a sampler without accept step, whose "
+            "chains do not stand still."
+        )
+    if hasattr(info, "temperature"):
+        raise ValueError(
+            "`restart_stuck` must be left out for chains of different temperatures: "
+            "one can't take another's place, and swaps free them."
+        )
 
 
 def _check_schedule(schedule: Callable[[Any], Any] | None, total: int) -> None:

@@ -91,7 +91,7 @@ def iterate(
                 break
             if late:
                 raise Stopped(
-                    f"The {max_seconds:.3g} seconds of `max_seconds` were over at "
+                    f"The {max_seconds:.3g} seconds that the run may take were over at "
                     f"iteration {iteration} of {total}, before the first draw."
                 )
     return state, iteration

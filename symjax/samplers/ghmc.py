@@ -173,6 +173,8 @@ def _transition(
         fresh,
     )
     level = (state.slice + 1 + share / 2) % 2 - 1
+    # At exactly 0 anything would be accepted, even what is not finite.
+    level = jnp.where(level == 0, 1e-7, level)
     inverse_mass_matrix = jax.tree.map(jnp.square, scale)
     metric = energies.metric(inverse_mass_matrix)
     begin = hamiltonian.integrator_state(
@@ -241,4 +243,6 @@ def _look(
 def _root(matrix: Params) -> Float[Array, ""]:
     """Of the largest eigenvalue, which few chains may estimate below zero."""
     estimate: Callable[..., Any] = maximum_eigenvalue
-    return jnp.sqrt(jnp.maximum(estimate(matrix), 1e-6))
+    value = estimate(matrix)
+    # Of zeros it is not a number, which `maximum` would let through.
+    return jnp.sqrt(jnp.where(value > 1e-6, value, 1e-6))
