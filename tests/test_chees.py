@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blackjax.diagnostics import effective_sample_size
+from blackjax.mcmc.dynamic_hmc import halton_sequence
 
 from symjax import mesh, run
 from symjax.samplers import chees
@@ -116,3 +117,14 @@ def test_bad_options_are_named(options, message):
     options = {"step_size": 0.1, "num_warmup": 10} | options
     with pytest.raises(ValueError, match=message):
         chees.build(log_density, **options)
+
+
+def test_the_mean_of_the_lengths_is_kept_after_the_warm_up():
+    algorithm = chees.build(lambda x, data: -x @ x / 2, step_size=0.1, num_warmup=5)
+    state = algorithm.init(jax.random.key(0), jnp.ones(3), None)
+    lengths = {"log_length": jnp.log(9.0), "mean_log_length": jnp.log(2.0)}
+    for iteration, length in ((4, 9.0), (5, 2.0)):
+        at = state._replace(iteration=jnp.array(iteration), **lengths)
+        info = algorithm.step(jax.random.key(1), at, None)[1]
+        share = 2 * float(halton_sequence(jnp.array(iteration)))
+        assert abs(info.num_steps - share * length / 0.1) <= 1

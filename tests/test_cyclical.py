@@ -7,6 +7,7 @@ Seeds are fixed; with others every test would fail less than once in 10^5 times.
 from functools import partial
 
 import exact
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -112,3 +113,12 @@ def test_bad_options_are_named(options, message):
     options = {"step_size": 0.1, "cycle_length": 10} | options
     with pytest.raises(ValueError, match=message):
         cyclical.build(sampler, **options)
+
+
+@pytest.mark.parametrize("cycle_length", [10, 100_000])
+def test_a_cycle_ends_above_0_however_long_it_is(cycle_length):
+    """In float32 1 + cos(pi r) is 0 near r = 1, where SMS-UBU's noise is 0 / 0."""
+    last = cycle_length - 1
+    expected = 0.1 * np.cos(np.pi / 2 * last / cycle_length) ** 2
+    found = cyclical.cosine(0.1, cycle_length)(jnp.asarray(last))
+    np.testing.assert_allclose(found, expected, rtol=0.1)

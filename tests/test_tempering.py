@@ -154,3 +154,57 @@ def test_a_sampler_without_a_log_density_is_refused():
     algorithm = tempering.build(make_sgld, Plain(), temperatures=LADDER)
     with pytest.raises(TypeError, match="state holds `log_density` and `gradient`"):
         algorithm.init(jax.random.key(0), jnp.zeros(1), exact.NO_DATA)
+
+
+def test_swaps_do_not_subtract_two_large_log_densities():
+    """A constant of 10^8 nats, which float32 counts in eights, changes no swap."""
+
+    class Far:
+        def __call__(self, params, data):
+            return two_modes(params, data) + 1e8
+
+        def difference(self, params, proposal, data):
+            return two_modes(proposal, data) - two_modes(params, data)
+
+    def rates(density):
+        result = run.sample(
+            jax.random.key(0),
+            tempering.build(make, density, temperatures=LADDER),
+            jnp.linspace(-8.0, 8.0, 8)[:, None],
+            None,
+            num_draws=20,
+            mesh=mesh.make_mesh(8, jax.devices()[:1]),
+            show_progress=False,
+        )
+        return np.asarray(result.info.swap_rate)
+
+    near = rates(two_modes)
+    assert np.mean((near > 0.1) & (near < 0.9)) > 0.02
+    np.testing.assert_allclose(rates(Far()), near, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+def test_a_swap_loses_no_place_and_doubles_none(num_devices):
+    """Where nothing else moves, the chains always hold what they began with."""
+
+    def stand_still(density):
+        moving = hmc.build(density, step_size=1e-3, num_steps=1)
+
+        def step(key, state, data):
+            moved, info = moving.step(key, state, data)
+            return state._replace(iteration=moved.iteration), info
+
+        return moving._replace(step=step)
+
+    starts = jnp.linspace(-8.0, 8.0, 8)[:, None]
+    draws = run.sample(
+        jax.random.key(0),
+        tempering.build(stand_still, two_modes, temperatures=LADDER),
+        starts,
+        None,
+        num_draws=100,
+        mesh=mesh.make_mesh(8, jax.devices()[:num_devices]),
+        show_progress=False,
+    ).draws[..., 0]
+    np.testing.assert_array_equal(np.sort(draws, axis=0), np.tile(starts, 100))
+    assert np.mean(np.diff(draws, axis=1) != 0) > 0.1

@@ -94,6 +94,7 @@ def cosine(step_size: float, cycle_length: int) -> Schedule:
 
     def schedule(iteration: Any) -> Any:
         passed = iteration % cycle_length / cycle_length
-        return step_size / 2 * (1 + jnp.cos(jnp.pi * passed))
+        # 1 + cos(pi r) would round to 0 at the end of a long cycle.
+        return step_size * jnp.cos(jnp.pi / 2 * passed) ** 2
 
     return schedule

@@ -62,7 +62,8 @@ def build(
     adapted, so that the draws of temperature 1 are those of the chains 0, K, 2 K, ...:
     `leaf[::K]`.
 
-    A swap gathers the parameters and gradients of all chains on every device.
+    A swap gathers the parameters and gradients of all chains on every device, and takes
+    a forward pass at both ends, as an accept step does.
 
     Args:
         make: `log density -> Algorithm`, such as `lambda density: hmc.build(density,
@@ -123,7 +124,14 @@ def build(
         clock = mesh.same_in_all_chains(state.iteration)
         state, rate, is_tried = jax.lax.cond(
             clock % swap_every == 0,
-            lambda: _swap(swap_key, state, index, ladder, clock // swap_every),
+            lambda: _swap(
+                swap_key,
+                state,
+                index,
+                ladder,
+                clock // swap_every,
+                lambda *ends: energies.gain(log_density, data, *ends),
+            ),
             lambda: (state, jnp.zeros(()), jnp.array(False)),
         )
         base = state.log_density * temperature
@@ -175,9 +183,17 @@ class _Tempered(NamedTuple):
 
 
 def _swap(
-    key: Key, state: Any, index: Any, ladder: np.ndarray, turn: Any
+    key: Key,
+    state: Any,
+    index: Any,
+    ladder: np.ndarray,
+    turn: Any,
+    gain: Callable[[Params, Params], Float[Array, ""]],
 ) -> tuple[Any, Float[Array, ""], Bool[Array, ""]]:
     """Exchange parameters with the neighbour whose turn it is, or don't.
+
+    Two large log densities are not subtracted: `gain` is of the one set of parameters
+    to the other.
 
     Returns:
         The state, the probability, and whether the partner is the hotter one.
@@ -194,12 +210,12 @@ def _swap(
         gradient=optax.tree.scale(1 / inverse[index], state.gradient),
     )
     mine = (own.log_density, own.position, own.gradient)
-    uniforms = mesh.gather_chains(jax.random.uniform(key))
     theirs = jax.tree.map(lambda leaf: leaf[partner], mesh.gather_chains(mine))
-    gain = (inverse[index] - inverse[other]) * (theirs[0] - mine[0])
-    rate = jnp.where(exists, jnp.exp(jnp.minimum(gain, 0.0)), 0.0)
-    # Both of a pair look at the same number.
-    is_swapped = uniforms[jnp.minimum(here, partner)] < rate
+    nats = (inverse[index] - inverse[other]) * gain(mine[1], theirs[1])
+    rate = jnp.where(exists, jnp.exp(jnp.minimum(nats, 0.0)), 0.0)
+    # Both of a pair look at the same answer, that of the colder one.
+    answers = mesh.gather_chains(jax.random.uniform(key) < rate)
+    is_swapped = answers[jnp.minimum(here, partner)]
     log_density, position, gradient = jax.tree.map(
         lambda a, b: jnp.where(is_swapped, a, b), theirs, mine
     )
