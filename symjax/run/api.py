@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -96,6 +97,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     checks.at_least(1, num_draws=num_draws, thinning=thinning)
     checks.at_least(0, num_burn_in=num_burn_in)
     checks.positive(max_seconds=max_seconds)
+    _check_dtypes(params)
     restart_at = _restart_at(algorithm.num_warmup) if restart_stuck else None
     num_discarded = algorithm.num_warmup + num_burn_in
     plan = Plan(num_discarded, num_draws, thinning, restart_at)
@@ -195,6 +197,23 @@ def _restart_at(num_warmup: int) -> int:
             f"see which chains stand still, got {num_warmup}."
         )
     return num_warmup // 2
+
+
+def _check_dtypes(params: Params) -> None:
+    """Require the precision of step sizes and noise, which a step would change to.
+
+    Raises:
+        TypeError: naming the leaf.
+    """
+    wanted = jnp.zeros(()).dtype
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        found = jnp.result_type(leaf)
+        if jnp.issubdtype(found, jnp.floating) and found != wanted:
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise TypeError(
+                f"`params` must be {wanted} on every leaf, got {found}{where}. "
+                "Convert it with `astype`."
+            )
 
 
 def _check_restart(info: Any) -> None:

@@ -84,7 +84,6 @@ def compile_chunks(
 ) -> Programs:
     """Place parameters, data and keys on the mesh and build the programs for them."""
     num_chains = _count_chains(params)
-    _check_dtypes(params)
     mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
     data_spec = P("data") if isinstance(data, Data) else P()
@@ -197,22 +196,6 @@ def _is_finite(tree: Any) -> Any:
         if jnp.issubdtype(leaf.dtype, jnp.inexact)
     ]
     return jnp.all(jnp.stack(leaves), axis=0)
-
-
-def _check_dtypes(params: Params) -> None:
-    """Require the precision that step sizes and keys have.
-
-    Raises:
-        TypeError: naming the leaf.
-    """
-    wanted = jnp.zeros(()).dtype
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if jnp.result_type(leaf) != wanted:
-            raise TypeError(
-                f"`params` must be {wanted} on every leaf, got {jnp.result_type(leaf)} "
-                f"at {jax.tree_util.keystr(path) or 'the only one'}. Convert them: "
-                f"jax.tree.map(lambda leaf: leaf.astype({str(wanted)!r}), params)."
-            )
 
 
 def _count_chains(params: Params) -> int:
