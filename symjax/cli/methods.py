@@ -134,6 +134,7 @@ def _mclmc(options: Mclmc, built: Posterior) -> Algorithm:
     if length == "rule":
         num_params = trees.size(built.shapes)
         length = mclmc.rule_length(built.prior_std(), num_params)
+    checks.positive(decoherence_length=length)
     resolved = asdict(options) | {
         "decoherence_length": length,
         "step_size": options.step_size or length / 4,
@@ -153,6 +154,7 @@ def _adjusted_mclmc_options(options: AdjustedMclmc, built: Posterior) -> dict[st
     if length == "rule":
         num_params = trees.size(built.shapes)
         length = adjusted_mclmc.rule_length(built.prior_std(), num_params)
+    checks.positive(trajectory_length=length)
     return asdict(options) | {
         "trajectory_length": length,
         "step_size": options.step_size or length / 20,
