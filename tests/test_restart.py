@@ -9,6 +9,7 @@ import pytest
 from test_contract import _StopAtThirdChunk
 
 from symjax import mesh, run, store
+from symjax.run import trouble
 from symjax.samplers import hmc, mclmc, tempering
 
 
@@ -123,3 +124,8 @@ def test_chains_that_cannot_be_restarted_are_refused(build, message):
         run.sample(
             jax.random.key(0), build(), starts, None, num_draws=5, restart_stuck=True
         )
+
+
+def test_stuck_chains_are_spread_over_the_healthy_ones():
+    found = trouble.sources(np.array([0, 2, 4, 5]), np.array([1, 3, 6]))
+    np.testing.assert_array_equal(found, [1, 3, 6, 1])
