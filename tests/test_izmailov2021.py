@@ -176,3 +176,18 @@ def test_bad_options_are_named(options, message):
 def test_what_was_not_published_has_no_preset():
     with pytest.raises(ValueError, match="sghmc cifar10, .* got sghmc imdb"):
         izmailov2021.preset("sghmc", num_examples=25_000, task="imdb")
+
+
+def test_half_the_step_of_time_keeps_friction_and_cycles():
+    chosen = izmailov2021.preset("sghmc_clr", num_examples=800, num_warmup_epochs=2)
+    half = izmailov2021.halve(chosen.options)
+    whole = chosen.options["step_size"]
+    for iteration in (0, 5, 30, 400, 519):
+        size, after = whole(iteration), half["step_size"](2 * iteration)
+        np.testing.assert_allclose(after, size / 4, rtol=1e-6)
+        friction = (1 - chosen.options["momentum_decay"]) / np.sqrt(size)
+        half_friction = (1 - half["momentum_decay"]) / np.sqrt(after)
+        np.testing.assert_allclose(half_friction, friction, rtol=1e-5)
+    sgld = izmailov2021.halve(izmailov2021.preset("sgld", num_examples=800).options)
+    assert float(sgld["step_size"](0)) == pytest.approx(5e-7)
+    assert sgld["momentum_decay"] == 0

@@ -24,11 +24,11 @@ def island(params, data):
     return jnp.where(inside, normal, jnp.where(on_island, -5.0, -jnp.inf))
 
 
-def sample(starts=STARTS, num_devices=1, num_warmup=100, **options):
+def sample(starts=STARTS, num_devices=1, num_warmup=100, density=island, **options):
     options = {"num_draws": 400, "restart_stuck": True} | options
     return run.sample(
         jax.random.key(0),
-        hmc.build(island, step_size=0.5, num_steps=4, num_warmup=num_warmup),
+        hmc.build(density, step_size=0.5, num_steps=4, num_warmup=num_warmup),
         starts,
         None,
         mesh=mesh.make_mesh(4, jax.devices()[:num_devices]),
@@ -66,11 +66,15 @@ def test_healthy_chains_are_left_alone():
 
 
 def test_where_all_are_stuck_none_is_restarted():
-    result = sample(jnp.full((4, 1), 50.0), num_draws=5)
-    rejecting = np.asarray(result.info.is_accepted)[:, 25:50].mean(axis=1) < 0.01
-    if rejecting.all():
-        assert "none was restarted" in result.messages[0]
-    assert np.all(np.abs(np.asarray(result.draws) - 50) < 1e-3)
+    """Points from which nothing is accepted, at any step size."""
+
+    def point(params, data):
+        return jnp.where(jnp.all(params == 50), -5.0, -jnp.inf)
+
+    result = sample(jnp.full((4, 1), 50.0), density=point, num_draws=5)
+    assert not np.asarray(result.info.is_accepted).any()
+    assert result.messages[0].startswith("All chains were stuck at iteration 50: none")
+    assert np.all(np.asarray(result.draws) == 50)
 
 
 def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(

@@ -33,7 +33,7 @@ MAX_EXAMPLES = 1000
 
 def is_wanted(command: Sample) -> bool:
     """Whether a run is of an unadjusted sampler and is to be checked."""
-    return command.bias_check and command.sampler in methods.HALVED
+    return command.bias_check and command.sampler in methods.UNADJUSTED
 
 
 def num_iterations(command: Sample) -> int:

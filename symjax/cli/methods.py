@@ -162,13 +162,17 @@ def _adjusted_mclmc_options(options: AdjustedMclmc, built: Posterior) -> dict[st
 
 
 def _izmailov2021(options: Izmailov2021, built: Posterior) -> Algorithm:
+    arguments = _izmailov2021_options(options, built)
+    return izmailov2021.build(built.log_posterior, **arguments)
+
+
+def _izmailov2021_options(options: Izmailov2021, built: Posterior) -> dict[str, Any]:
+    """The arguments of `izmailov2021.build` of a preset."""
     chosen = asdict(options)
     devices = chosen.pop("imitated_devices")
     num_examples = int(built.dataset.train.mask.sum())
     preset = izmailov2021.preset(**chosen, num_examples=num_examples)
-    return izmailov2021.build(
-        built.log_posterior, **preset.options, imitated_devices=devices
-    )
+    return preset.options | {"imitated_devices": devices}
 
 
 def _as_typed(build: Callable[..., Algorithm]) -> Callable[[Any, Posterior], Algorithm]:
@@ -204,12 +208,10 @@ _SAMPLERS: Mapping[str, Callable[[Any, Posterior], Algorithm]] = {
 }
 
 
-HALVED = frozenset({"mclmc", "sghmc", "sgld", "sgnht", "baoab", "sms_ubu"})
-"""The samplers without accept step, whose step size `halve` can halve."""
-
-UNADJUSTED = HALVED | {"izmailov2021"}
-"""All samplers without accept step, which their step size biases. Half the step of the
-published baselines would be another momentum and another cycle too."""
+UNADJUSTED = frozenset(
+    {"mclmc", "sghmc", "sgld", "sgnht", "baoab", "sms_ubu", "izmailov2021"}
+)
+"""The samplers without accept step, which their step size biases."""
 
 
 def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any], Any]]:
@@ -220,6 +222,12 @@ def halve(command: Sample, built: Posterior) -> tuple[Algorithm, Callable[[Any],
         lies in the state of a chain.
     """
     options = getattr(command, command.sampler)
+    if command.sampler == "izmailov2021":
+        arguments = izmailov2021.halve(_izmailov2021_options(options, built))
+        return (
+            izmailov2021.build(built.log_posterior, **arguments),
+            lambda state: state._replace(iteration=2 * state.iteration),
+        )
     if options.step_size is not None:
         half = replace(options, step_size=options.step_size / 2)
         command = replace(command, **{command.sampler: half})

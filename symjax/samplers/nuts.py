@@ -25,6 +25,10 @@ from symjax.hamiltonian import Point, State
 from symjax.types import Algorithm, Key, LogDensity, Params
 
 
+MAX_DOUBLINGS = 30
+"""Leapfrogs are counted in 32 bits."""
+
+
 class Info(NamedTuple):
     """What one transition did, as scalars.
 
@@ -83,6 +87,9 @@ def build(
     Returns:
         `Algorithm`.
 
+    Raises:
+        ValueError: if `max_num_doublings` is above `MAX_DOUBLINGS`.
+
     Example:
         >>> import jax, jax.numpy as jnp
         >>> log_density = lambda x, data: -jnp.sum(x**2) / 2
@@ -92,6 +99,11 @@ def build(
     """
     checks.positive(divergence_threshold=divergence_threshold)
     checks.at_least(1, max_num_doublings=max_num_doublings)
+    if max_num_doublings > MAX_DOUBLINGS:
+        raise ValueError(
+            f"`max_num_doublings` must be at most {MAX_DOUBLINGS}, a billion "
+            f"leapfrogs, got {max_num_doublings}."
+        )
     adapting = warmup.build(
         step_size,
         num_warmup=num_warmup,
