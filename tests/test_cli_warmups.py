@@ -26,7 +26,7 @@ def test_a_first_step_is_picked_explained_and_recorded(sampler, tmp_path, capsys
         f"--{sampler}.num-warmup", 20, "--out", out,
     )  # fmt: skip
     text = said(capsys)
-    size = float(re.search(r"Picked first step size ([0-9.]+):", text)[1])
+    (size,) = map(float, re.findall(r"Picked first step size ([0-9.]+):", text))
     assert re.search(r"0\.8 / sqrt\([0-9.]+\), the largest curvature", text)
     assert ("pi / 2 x prior std" in text) == (sampler == "hmc")
     # What was given stays, and nothing is said of it.
