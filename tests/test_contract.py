@@ -37,13 +37,28 @@ def assert_equal_trees(left, right, **tolerance):
 
 
 @functools.cache
-def on_devices(case, num_devices):
-    return execute(case, devices=jax.devices()[:num_devices])
+def run_on(case, num_devices):
+    """A run in chunks of one iteration or draw, and how often its step was traced."""
+    traces = []
+
+    def build(log_posterior):
+        algorithm = case.build(log_posterior)
+
+        def step(key, state, data):
+            traces.append(1)
+            return algorithm.step(key, state, data)
+
+        return algorithm._replace(step=step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+        made = execute(case, devices=jax.devices()[:num_devices], build=build)
+    return made, len(traces)
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_draws_keep_structure_shape_and_dtype(case):
-    draws = on_devices(case, 1).draws
+    draws = run_on(case, 1)[0].draws
     start = cases.start(jax.random.key(3), NUM_CHAINS)
     num_draws = 6 if case in cases.SAMPLERS else 1
     assert jax.tree.structure(draws) == jax.tree.structure(start)
@@ -56,35 +71,22 @@ def test_draws_keep_structure_shape_and_dtype(case):
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_eight_devices_give_the_draws_of_one(case):
     """Four chains: each with its data on two of them."""
-    one, many = on_devices(case, 1), on_devices(case, 8)
+    one, many = run_on(case, 1)[0], run_on(case, 8)[0]
     assert_equal_trees(one.draws, many.draws, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
-def test_step_is_not_traced_again_after_the_first_chunk(case, monkeypatch):
-    traces = []
-
-    def build(log_posterior):
-        algorithm = case.build(log_posterior)
-
-        def step(key, state, data):
-            traces.append(1)
-            return algorithm.step(key, state, data)
-
-        return algorithm._replace(step=step)
-
-    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    execute(case, devices=jax.devices()[:1], build=build)
-    # Once for the shapes, once for the program: nothing for the other chunks.
-    assert len(traces) == 2
+def test_step_is_not_traced_again_after_the_first_chunk(case):
+    """Once for the shapes, once for the program: nothing for the other chunks."""
+    assert run_on(case, 1)[1] == 2
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
     """Stopped again and again, after chunks of one iteration or draw, and continued."""
-    whole = on_devices(case, 2)
+    whole = run_on(case, 2)[0]
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", _StopAtThirdChunk)
+    monkeypatch.setattr("symjax.run.loop._Stop", StopAtFourthChunk)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
@@ -132,7 +134,7 @@ def test_memory_of_a_step_does_not_grow_with_its_number_of_steps(build):
     assert scratch(5000) <= scratch(50) + 1000
 
 
-class _StopAtThirdChunk:
+class StopAtFourthChunk:
     """Asked twice a chunk: whether to save, and whether to stop."""
 
     requested = True
@@ -140,4 +142,4 @@ class _StopAtThirdChunk:
 
     def __bool__(self):
         self.times_asked += 1
-        return self.times_asked > 4
+        return self.times_asked > 6

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_contract import _StopAtThirdChunk
+from test_contract import StopAtFourthChunk
 
 from symjax import mesh, run, store
 from symjax.run import trouble
@@ -80,13 +80,13 @@ def test_where_all_are_stuck_none_is_restarted():
 def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
     tmp_path, monkeypatch
 ):
-    whole = sample(num_draws=20)
+    whole = sample(num_draws=4, num_warmup=60)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", _StopAtThirdChunk)
+    monkeypatch.setattr("symjax.run.loop._Stop", StopAtFourthChunk)
     kept, messages = run.NewRun(tmp_path / "run"), ()
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
         with contextlib.suppress(run.Stopped):
-            messages = sample(num_draws=20, store=kept).messages
+            messages = sample(num_draws=4, num_warmup=60, store=kept).messages
         kept = store.open(tmp_path / "run")
     np.testing.assert_array_equal(kept.read(), whole.draws)
     assert messages == whole.messages
