@@ -86,7 +86,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
     """Stopped again and again, after chunks of one iteration or draw, and continued."""
     whole = run_on(case, 2)[0]
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", StopAtFourthChunk)
+    monkeypatch.setattr("symjax.run.loop._Stop", StopAtThirdChunk)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
@@ -134,7 +134,7 @@ def test_memory_of_a_step_does_not_grow_with_its_number_of_steps(build):
     assert scratch(5000) <= scratch(50) + 1000
 
 
-class StopAtFourthChunk:
+class StopAtThirdChunk:
     """Asked twice a chunk: whether to save, and whether to stop."""
 
     requested = True
@@ -142,4 +142,4 @@ class StopAtFourthChunk:
 
     def __bool__(self):
         self.times_asked += 1
-        return self.times_asked > 6
+        return self.times_asked > 4
