@@ -296,7 +296,7 @@ def test_checks_stop_at_the_first_fault_and_name_it(machine):
         "ruff format --check",
         "basedpyright ",
         "lint-imports ",
-        "pytest --numprocesses auto --maxprocesses 8 -k hmc",
+        "pytest --numprocesses auto --maxprocesses 8 --dist loadscope -k hmc",
     ]
     assert output.endswith("-k hmc\n"), "pytest has the last word"
 
