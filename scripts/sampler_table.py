@@ -18,6 +18,7 @@ from symjax.samplers import (
     dynamic_hmc,
     ghmc,
     hmc,
+    izmailov2021,
     mala,
     mclmc,
     nuts,
@@ -187,6 +188,14 @@ SAMPLERS = {
     ),
     "SGLD": _minibatch(sgld.build, lambda s: {"step_size": s.langevin_step}),
     "SGHMC": _minibatch(sghmc.build, lambda s: s.momentum),
+    "Izmailov et al.": _minibatch(
+        izmailov2021.build,
+        lambda s: {
+            "step_size": s.momentum["step_size"] ** 2,
+            "momentum_decay": 1 - s.momentum["step_size"] * s.momentum["friction"],
+            "batches": "replacement",
+        },
+    ),
     "SGNHT": _minibatch(sgnht.build, lambda s: s.momentum),
     "BAOAB": _minibatch(baoab.build, lambda s: s.momentum),
     "SMS-UBU": _minibatch(sms_ubu.build, lambda s: s.momentum),
