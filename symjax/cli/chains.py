@@ -9,8 +9,8 @@ import jax
 from rich.console import Console
 
 from symjax import checks, run, store
-from symjax.cli import bias, methods, plan, posteriors, warmups
-from symjax.cli.hyperparameters import Ensemble
+from symjax.cli import bias, fitting, methods, plan, posteriors, warmups
+from symjax.cli.fits import Ensemble
 from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
@@ -66,7 +66,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
 def _check(command: Sample | Fit) -> None:
     """Require what does not take the data to be checked."""
     if isinstance(command, Fit):
-        checks.at_least(1, num_members=command.num_members)
+        checks.at_least(1, num_members=command.num_members, num_draws=command.num_draws)
         return
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
@@ -220,7 +220,8 @@ def _run(
             algorithm,
             params,
             train,
-            num_steps=command.ensemble.num_steps,
+            num_steps=fitting.options_of(command).num_steps,
+            num_draws=fitting.num_draws(command),
             store=kept,
         )
     return run.sample(
@@ -256,7 +257,7 @@ def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Para
     options = Ensemble(num_steps=num_steps, batch_size=None)
     optimised = run.fit(
         key,
-        methods.build_ensemble(options, built),
+        fitting.build_ensemble(options, built),
         params,
         built.dataset.train,
         num_steps=num_steps,

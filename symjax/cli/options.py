@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from symjax.cli.fits import Ensemble
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
     DynamicHmc,
-    Ensemble,
     Ghmc,
     Hmc,
     Mala,
@@ -142,6 +142,8 @@ class Fit:
     Attributes:
         method: Which method; its own options are those that begin with its name.
         num_members: Independent members.
+        num_draws: Networks drawn from each fitted member. Default: 30, and 1 of methods
+            whose members are single networks.
         seed: Of the members' keys and starts.
         out: The run directory to make. Default: runs/ and a name made of the
             options.
@@ -153,6 +155,7 @@ class Fit:
     method: Literal["ensemble"] = "ensemble"
     ensemble: Ensemble = Ensemble()
     num_members: int = 10
+    num_draws: int | None = None
     seed: int = 0
     out: Path | None = None
     resume: Path | None = None
