@@ -1,5 +1,12 @@
 """Convergence of chains and quality of predictions, from arrays alone."""
 
+from symjax.evaluation import (
+    bootstrap,
+    diversity,
+    ood,
+    selective,
+    temperature_scaling,
+)
 from symjax.evaluation.bias import SpreadComparison, compare_spread
 from symjax.evaluation.calibration import (
     brier_score,
@@ -19,11 +26,13 @@ from symjax.evaluation.exchangeability import (
     check_exchangeability,
 )
 from symjax.evaluation.predictive import (
+    Predictions,
     accuracy,
     agreement,
     between_chains,
     chain_disagreement,
     gaussian_mixture_nll,
+    mixture_nll,
     moment_matched_nll,
     negative_log_likelihood,
     predict,
@@ -31,5 +40,6 @@ from symjax.evaluation.predictive import (
     probs_by_draw,
     probs_from_logits,
     rmse,
+    summarise_predictions,
     total_variation,
 )
