@@ -9,7 +9,10 @@ from symjax.evaluation import (
 )
 from symjax.evaluation.bias import SpreadComparison, compare_spread
 from symjax.evaluation.calibration import (
+    adaptive_calibration_error,
     brier_score,
+    classwise_calibration_error,
+    decompose_brier,
     expected_calibration_error,
     reliability_curve,
 )

@@ -49,8 +49,8 @@ def fit(
         return 1 / _MOST
     if slope(limit) <= 0:
         return _MOST
-    root = optimize.brentq(slope, -limit, limit, xtol=1e-6)
-    return math.exp(float(root))
+    found = optimize.root_scalar(slope, bracket=(-limit, limit), xtol=1e-6)
+    return math.exp(found.root)
 
 
 def cross_fit(
