@@ -9,13 +9,13 @@ import jax
 from rich.console import Console
 
 from symjax import checks, run, store
-from symjax.cli import bias, methods, plan, posteriors, warmups
-from symjax.cli.hyperparameters import Ensemble
+from symjax.cli import bias, fitting, methods, plan, posteriors, warmups
+from symjax.cli.fits import Ensemble
 from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
 from symjax.store import Run
-from symjax.types import Params
+from symjax.types import Algorithm, Params
 
 
 NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes")
@@ -66,7 +66,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
 def _check(command: Sample | Fit) -> None:
     """Require what does not take the data to be checked."""
     if isinstance(command, Fit):
-        checks.at_least(1, num_members=command.num_members)
+        checks.at_least(1, num_members=command.num_members, num_draws=command.num_draws)
         return
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
@@ -214,13 +214,19 @@ def _run(
         params = _starts(command, built, optimised=begins)
     run_key = _keys(command)[1]
     train = built.dataset.train
+    if isinstance(command, Fit) and isinstance(algorithm, Algorithm):
+        num_draws = fitting.num_draws(command)
+        return run.sample(
+            run_key, algorithm, params, train, num_draws=num_draws, store=kept
+        )
     if isinstance(command, Fit):
         return run.fit(
             run_key,
             algorithm,
             params,
             train,
-            num_steps=command.ensemble.num_steps,
+            num_steps=fitting.options_of(command).num_steps,
+            num_draws=fitting.num_draws(command),
             store=kept,
         )
     return run.sample(
@@ -256,7 +262,7 @@ def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Para
     options = Ensemble(num_steps=num_steps, batch_size=None)
     optimised = run.fit(
         key,
-        methods.build_ensemble(options, built),
+        fitting.build_ensemble(options, built),
         params,
         built.dataset.train,
         num_steps=num_steps,

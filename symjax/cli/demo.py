@@ -7,7 +7,8 @@ from rich.console import Console
 
 from symjax import store
 from symjax.cli import chains, results
-from symjax.cli.hyperparameters import Ensemble, Hmc
+from symjax.cli.fits import Ensemble
+from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Demo, Fit, Problem, Sample
 from symjax.cli.stochastic import Sghmc
 

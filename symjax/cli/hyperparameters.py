@@ -176,18 +176,3 @@ class SplitHmc:
     num_blocks: int = 10
     num_warmup: int = 50
     target_acceptance: float = 0.8
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """Deep ensemble of optimised networks.
-
-    Attributes:
-        num_steps: Optimisation steps of a member.
-        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
-        batch_size: Examples of a step; None for all.
-    """
-
-    num_steps: int = 1500
-    learning_rate: float = 1e-2
-    batch_size: int | None = 128

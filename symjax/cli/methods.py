@@ -5,14 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import optax
-
 from symjax import checks, hamiltonian, isokinetic, trees
-from symjax.approximations import ensemble
+from symjax.cli import fitting
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     DynamicHmc,
-    Ensemble,
     Hmc,
     Mclmc,
     SplitHmc,
@@ -48,7 +45,7 @@ def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
             larger than the data.
     """
     if isinstance(command, Fit):
-        return build_ensemble(command.ensemble, built)
+        return fitting.build(command, built)
     for name in _SAMPLERS:
         options = getattr(command, name)
         if name != command.sampler and options != type(options)():
@@ -63,18 +60,6 @@ def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
             f"training examples of {command.problem.data}, got {size}."
         )
     return _SAMPLERS[command.sampler](getattr(command, command.sampler), built)
-
-
-def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
-    """A deep ensemble by Adam, its learning rate falling along a cosine."""
-    checks.at_least(1, num_steps=options.num_steps)
-    checks.positive(learning_rate=options.learning_rate)
-    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
-    return ensemble.build(
-        built.log_posterior,
-        optimiser=optax.adam(schedule),
-        batch_size=options.batch_size,
-    )
 
 
 def _hmc(options: Hmc, built: Posterior) -> Algorithm:
@@ -277,7 +262,7 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
 def batch_size(command: Sample | Fit) -> int | None:
     """Examples of a gradient; None for all."""
     if isinstance(command, Fit):
-        return command.ensemble.batch_size
+        return fitting.options_of(command).batch_size
     if command.sampler == "izmailov2021":
         return izmailov2021.BATCH_SIZE
     return getattr(getattr(command, command.sampler), "batch_size", None)

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import mesh as meshes, trees
-from symjax.cli import bias, methods
+from symjax.cli import bias, fitting, methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 
@@ -36,8 +36,8 @@ def show(
         console: Where to print.
     """
     if isinstance(command, Fit):
-        num_chains, num_draws, checked = command.num_members, 1, 0
-        iterations = command.ensemble.num_steps
+        num_chains, num_draws = command.num_members, fitting.num_draws(command)
+        iterations, checked = fitting.options_of(command).num_steps, 0
     else:
         num_chains, num_draws = command.num_chains, command.num_draws
         iterations = num_warmup + num_draws * command.thinning
