@@ -21,6 +21,7 @@ References:
     deep learning, section 3.
 """
 
+from symjax.approximations.laplace.layers import find_last_layer
 from symjax.approximations.laplace.linearised import (
     Around,
     Linearised,

@@ -182,7 +182,7 @@ def split(part: Part, vector: Float[Array, " weight"]) -> list[Array]:
 def _factor(
     likelihood: Callable[[Any, Any], Any], outputs: Any, y: Any, is_real: Any
 ) -> Float[Array, "output output"]:
-    """S with S S^T minus the Hessian of an example's log likelihood, clipped at zero."""
+    """S, with S S^T minus the Hessian of an example's nats, clipped at zero."""
 
     def nats(outputs: Any) -> Any:
         return likelihood(outputs[None], jnp.asarray(y)[None])[0]

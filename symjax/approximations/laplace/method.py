@@ -9,9 +9,9 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks
+from symjax.approximations import descent
 from symjax.approximations.laplace import ggn, structures
 from symjax.approximations.laplace.ggn import Part
-from symjax.mesh import count_examples
 from symjax.posterior import LogPosterior
 from symjax.types import Approximation, Data, Key, Params
 
@@ -99,8 +99,8 @@ def build(
         optimiser: An optax optimiser, schedule included.
         structure: What is kept of the curvature.
         leaves: Pattern (`fnmatch`, as in a `Prior`'s rules) of the paths of the
-            parameters that are uncertain; the others stay at the mode. The last layer
-            of a flax network of three is `params/Dense_2/*`.
+            parameters that are uncertain; the others stay at the mode. That of the last
+            layer is found by `find_last_layer`.
         rank: Eigenvalues that `low_rank` keeps.
         prior_precision: given, or marginal_likelihood: the prior's, or the prior's
             times the factor of largest `log_evidence`, the mode staying where it is.
@@ -129,15 +129,9 @@ def build(
         return State(params, optimiser.init(params))
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
-        def log_density(params: Params) -> Float[Array, ""]:
-            if batch_size is None:
-                return log_posterior(params, data)
-            return log_posterior.minibatch(key, params, data, batch_size)
-
-        value, gradient = jax.value_and_grad(log_density)(state.position)
-        descent = optax.tree.scale(-1.0 / count_examples(data), gradient)
-        updates, new = optimiser.update(descent, state.optimiser, state.position)
-        return State(optax.apply_updates(state.position, updates), new), Info(value)
+        log_density = descent.estimate(log_posterior, batch_size, key, data)
+        *new, value = descent.step(optimiser, log_density, *state, data)
+        return State(*new), Info(value)
 
     def finish(key: Key, state: State, data: Data) -> Fitted:
         part = ggn.select(log_posterior, state.position, leaves)
