@@ -391,3 +391,22 @@ def test_priors_that_are_not_normal_are_refused():
     )
     with pytest.raises(ValueError, match="normal priors .* got StudentT for"):
         laplace.build(log_posterior, optimiser=OPTIMISER)
+
+
+def dense(params, x):
+    hidden = jnp.tanh(x @ params["a"]["w"] + params["a"]["b"])
+    return hidden @ params["out"]["w"] + params["out"]["b"]
+
+
+def find(factor):
+    """Of a network with learned noise whose outputs are multiplied at the end."""
+    layer = {"b": jnp.zeros(2), "w": jnp.eye(2)}
+    params = densities.add_noise({"a": layer, "out": layer}, scale=0.5, num_outputs=2)
+    apply = densities.learned_noise(lambda params, x: factor * dense(params, x))
+    return laplace.find_last_layer(apply, params, np.ones((3, 2), np.float32))
+
+
+def test_the_last_layer_is_the_one_whose_bias_is_added():
+    assert find(1.0) == "model/out/*"
+    with pytest.raises(ValueError, match="Give `leaves`, a pattern"):
+        find(2.0)

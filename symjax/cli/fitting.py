@@ -153,7 +153,7 @@ def _laplace(options: Laplace, built: Posterior) -> Approximation:
         batch_size=options.batch_size,
     )
     # What does not fit the network is said before a plan is shown.
-    jax.eval_shape(made.init, jax.random.key(0), built.shapes, None)
+    jax.eval_shape(made.init, jax.random.key(0), built.shapes, built.dataset.train)
     return made
 
 
