@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import ensemble, mfvi
+from symjax.approximations import ensemble, mfvi, svgd
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
@@ -191,6 +191,20 @@ APPROXIMATIONS = [
         lambda lp: ensemble.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
     ),
     Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
+    Case(
+        "svgd",
+        lambda lp: svgd.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+        meets=True,
+    ),
+    Case(
+        "svgd of functions",
+        lambda lp: svgd.build(
+            lp, optimiser=optax.adam(1e-2), space="functions", batch_size=6
+        ),
+        gradients=2,
+        numbers=2,
+        meets=True,
+    ),
 ]
 
 
