@@ -201,7 +201,6 @@ APPROXIMATIONS = [
         lambda lp: svgd.build(
             lp, optimiser=optax.adam(1e-2), space="functions", batch_size=6
         ),
-        gradients=2,
         numbers=2,
         meets=True,
     ),

@@ -113,9 +113,7 @@ def build(
         if space == "weights":
             climb, bandwidth = _stein(state.position, gradient)
         else:
-            push, bandwidth = _repel(
-                log_posterior.apply, state.position, batch, inputs
-            )
+            push, bandwidth = _repel(log_posterior.apply, state.position, batch, inputs)
             climb = optax.tree.add(gradient, push)
         descent = optax.tree.scale(-1.0 / num_examples, climb)
         updates, new = optimiser.update(descent, state.optimiser, state.position)
