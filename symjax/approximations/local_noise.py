@@ -118,7 +118,7 @@ def evaluate(
 
 
 def _find_products(closed: core.ClosedJaxpr, num_leaves: int) -> set[int]:
-    """The leaves that are the weights of one product with an activation, and no more."""
+    """The leaves that are the weights of one product with an activation alone."""
     uses: dict[int, list[bool]] = {number: [] for number in range(num_leaves)}
 
     def note(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
