@@ -157,8 +157,8 @@ def _localise(
     """
 
     def apply(params: Params, x: Any) -> Any:
-        inputs, rows = x
-        return local_noise.evaluate(log_posterior.apply, key, *params, inputs, rows)
+        (mean, std), (inputs, rows) = params, x
+        return local_noise.evaluate(log_posterior.apply, key, mean, std, inputs, rows)
 
     x: Any = data.x, row_numbers(data)
     return replace(log_posterior, apply=apply), (q.mean, q.std), data._replace(x=x)

@@ -19,7 +19,7 @@ In many dimensions SVGD's particles come together: their variance is too small, 
 so the fewer they are beside the dimensions (Ba et al. 2022, The limitations of SVGD).
 
 blackjax's `svgd` moves all particles in one state on one device, and forms each pair's
-gradient by itself. Here each is a member with its own device, and a pair costs a number.
+gradient by itself. Here each is a member, on any device, and a pair costs a number.
 
 References:
     Liu, Wang (2016), Stein variational gradient descent, Algorithm 1, section 5.
