@@ -23,3 +23,4 @@ from symjax.evaluation.predictive.regression import (
     moment_matched_nll,
     rmse,
 )
+from symjax.evaluation.predictive.summary import Predictions, summarise_predictions
