@@ -12,6 +12,7 @@ from symjax.report.formats import csv_table, latex
 from symjax.report.gallery import Picture, pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write
-from symjax.report.scores import Bias, Method, Scores, ood_scores
+from symjax.report.scores import Bias, Method, Scores
+from symjax.report.scoring import ood_scores
 from symjax.report.surfaces import across, between
 from symjax.report.tables import summary, tables

@@ -87,8 +87,9 @@ _READINGS = {
     ),
     "To the reference, regression": (
         "Distance of means is the root mean squared distance to the reference's "
-        "predictive means, W1 the Wasserstein distance of the draws' means to the "
-        "reference's draws, averaged over test points, both in units of the targets."
+        "predictive means, W1 the Wasserstein distance of the predictive distribution, "
+        "noise included, to the reference's, averaged over test points; both are in "
+        "units of the targets."
     ),
     "mmd": (
         " MMD² is the squared maximum mean discrepancy to the draws of the reference: "

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Num
 
 from symjax import evaluation
 from symjax.evaluation import ChainDistances, Convergence
-from symjax.report import scores
-from symjax.report.scores import Method, Numbers, Scores, Task
+from symjax.report import scoring
+from symjax.report.scores import Method, Numbers, Scores, Task, pool
 
 
 class Trace(NamedTuple):
@@ -109,18 +109,18 @@ def compare(
     _check(reference, methods, task)
     if task == "classification":
         if not np.isfinite(reference.outputs).all():
-            raise ValueError(scores.diverged(reference))
+            raise ValueError(scoring.diverged(reference))
         by_chain = evaluation.probs_by_chain(reference.outputs)
-        of_reference = scores.classification(reference, targets)
+        of_reference = scoring.classification(reference, targets)
         of_methods = [
-            scores.classification(method, targets, reference, by_chain)
+            scoring.classification(method, targets, reference, by_chain)
             for method in methods
         ]
         values = evaluation.probs_by_draw(reference.outputs)
     else:
-        of_reference = scores.regression(reference, targets)
+        of_reference = scoring.regression(reference, targets)
         of_methods = [
-            scores.regression(method, targets, reference) for method in methods
+            scoring.regression(method, targets, reference) for method in methods
         ]
         values = np.asarray(reference.outputs)
     comparison = Comparison(
@@ -174,8 +174,7 @@ def _by_family(
     for method, found in zip(methods, of_methods, strict=True):
         families.setdefault(method.family or f"alone: {method.name}", []).append(found)
     return tuple(
-        found[0] if len(found) == 1 else scores.pool(found)
-        for found in families.values()
+        found[0] if len(found) == 1 else pool(found) for found in families.values()
     )
 
 
