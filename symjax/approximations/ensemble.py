@@ -10,13 +10,11 @@ References:
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
 from symjax import checks
-from symjax.mesh import sum_over_data
+from symjax.approximations import descent
 from symjax.posterior import LogPosterior
 from symjax.types import Approximation, Data, Key, Params
 
@@ -47,7 +45,9 @@ def build(
     """A deep ensemble, one member a chain.
 
     The objective is minus the log posterior divided by the number of examples, so that
-    learning rates mean what they mean in training.
+    learning rates mean what they mean in training. A step costs a gradient; a member
+    takes the memory of its parameters and of the optimiser's state (of Adam, twice as
+    much again), so that a thousand small ones fit in one program.
 
     Args:
         log_posterior: What each member climbs.
@@ -69,16 +69,9 @@ def build(
         return State(params, optimiser.init(params))
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
-        def log_density(params: Params) -> Float[Array, ""]:
-            if batch_size is None:
-                return log_posterior(params, data)
-            return log_posterior.minibatch(key, params, data, batch_size)
-
-        value, gradient = jax.value_and_grad(log_density)(state.position)
-        num_examples = sum_over_data(jnp.sum(data.mask))
-        descent = optax.tree.scale(-1.0 / num_examples, gradient)
-        updates, new = optimiser.update(descent, state.optimiser, state.position)
-        return State(optax.apply_updates(state.position, updates), new), Info(value)
+        log_density = descent.estimate(log_posterior, batch_size, key, data)
+        *new, value = descent.step(optimiser, log_density, *state, data)
+        return State(*new), Info(value)
 
     def sample(key: Key, state: State) -> Params:
         del key

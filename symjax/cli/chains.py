@@ -15,7 +15,7 @@ from symjax.cli.options import Fit, Problem, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
 from symjax.store import Run
-from symjax.types import Params
+from symjax.types import Algorithm, Params
 
 
 NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes")
@@ -214,6 +214,11 @@ def _run(
         params = _starts(command, built, optimised=begins)
     run_key = _keys(command)[1]
     train = built.dataset.train
+    if isinstance(command, Fit) and isinstance(algorithm, Algorithm):
+        num_draws = fitting.num_draws(command)
+        return run.sample(
+            run_key, algorithm, params, train, num_draws=num_draws, store=kept
+        )
     if isinstance(command, Fit):
         return run.fit(
             run_key,

@@ -1,6 +1,7 @@
 """What can be typed of each method of `symjax fit`: its own options."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -9,10 +10,94 @@ class Ensemble:
 
     Attributes:
         num_steps: Optimisation steps of a member.
-        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        optimiser: adam, momentum (stochastic gradient descent with momentum 0.9) or
+            sgd.
+        learning_rate: At the start; it falls to zero along a cosine. Default: 0.01 of
+            adam, 0.1 of momentum, 0.5 of sgd.
         batch_size: Examples of a step; None for all.
     """
 
     num_steps: int = 1500
-    learning_rate: float = 1e-2
+    optimiser: Literal["adam", "momentum", "sgd"] = "adam"
+    learning_rate: float | None = None
     batch_size: int | None = 128
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Snapshot ensemble: networks that one optimisation meets at the end of its cycles.
+
+    Each member is one optimisation, its snapshots are the draws.
+
+    Attributes:
+        num_cycles: Snapshots of a member.
+        cycle_length: Optimisation steps of a cycle.
+        optimiser: As of ensemble.
+        learning_rate: At the start of a cycle; it falls to zero along a cosine.
+            Default: as of ensemble.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_cycles: int = 5
+    cycle_length: int = 300
+    optimiser: Literal["adam", "momentum", "sgd"] = "adam"
+    learning_rate: float | None = None
+    batch_size: int | None = 128
+
+    @property
+    def num_steps(self) -> int:
+        """Of all cycles."""
+        return self.num_cycles * self.cycle_length
+
+
+@dataclass(frozen=True)
+class Swag:
+    """SWAG: a normal around the networks that an optimiser passes at its end.
+
+    Several members are multi-SWAG. With --swag.scale 0 it is SWA, the mean alone.
+
+    Attributes:
+        num_steps: Optimisation steps of a member.
+        num_burn_in: First of these, of which nothing is collected.
+        collect_every: Steps for each network that is collected.
+        rank: Last networks that the covariance remembers; 0 for a diagonal one.
+        scale: Of a draw's deviation from the mean.
+        optimiser: As of ensemble.
+        learning_rate: At the start; it falls along a cosine while nothing is collected.
+            Default: as of ensemble.
+        collecting_rate: The learning rate from then on. Default: half of the first.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_steps: int = 2000
+    num_burn_in: int = 1000
+    collect_every: int = 20
+    rank: int = 20
+    scale: float = 1.0
+    optimiser: Literal["adam", "momentum", "sgd"] = "momentum"
+    learning_rate: float | None = None
+    collecting_rate: float | None = None
+    batch_size: int | None = 128
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Monte-Carlo dropout: weight matrices whose inputs are left out at random.
+
+    Attributes:
+        num_steps: Optimisation steps of a member.
+        rate: Probability that an input is left out, in training and in draws.
+        layers: Paths of the weight matrices, such as params/Dense_1/kernel, or patterns
+            such as '*/Dense_*/kernel'. Default: all but the first, whose inputs are
+            the data.
+        num_masks: Draws of what is left out in a step, each with its own examples.
+        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        batch_size: Examples for each of the masks of a step; None for all.
+    """
+
+    num_steps: int = 3000
+    rate: float = 0.1
+    layers: tuple[str, ...] | None = None
+    num_masks: int = 8
+    learning_rate: float = 1e-2
+    batch_size: int | None = 16

@@ -1,16 +1,17 @@
 """From what was typed of `symjax fit` to an approximation."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import optax
 
 from symjax import checks
-from symjax.approximations import ensemble
-from symjax.cli.fits import Ensemble
+from symjax.approximations import dropout, ensemble, snapshot, swag
+from symjax.cli.fits import Dropout, Ensemble, Snapshot, Swag
 from symjax.cli.options import Fit
 from symjax.cli.posteriors import Posterior
-from symjax.types import Approximation
+from symjax.types import Algorithm, Approximation
 
 
 def options_of(command: Fit) -> Any:
@@ -18,8 +19,8 @@ def options_of(command: Fit) -> Any:
     return getattr(command, command.method)
 
 
-def build(command: Fit, built: Posterior) -> Approximation:
-    """The method of a command.
+def build(command: Fit, built: Posterior) -> Algorithm | Approximation:
+    """The method of a command; an `Algorithm` if its draws are of an iteration each.
 
     Raises:
         ValueError: if options of a method are given that is not fitted.
@@ -31,6 +32,7 @@ def build(command: Fit, built: Posterior) -> Approximation:
                 f"`--{name}.` options were given, but `--method` is {command.method}. "
                 f"Add --method {name}, or leave them out."
             )
+    num_draws(command)
     return _METHODS[command.method](options_of(command), built)
 
 
@@ -40,6 +42,13 @@ def num_draws(command: Fit) -> int:
     Raises:
         ValueError: if several were asked of such a method.
     """
+    if command.method == "snapshot":
+        if command.num_draws is not None:
+            raise ValueError(
+                "`--num-draws` must be left out for --method snapshot, whose draws are "
+                f"its cycles, got {command.num_draws}. Give --snapshot.num-cycles."
+            )
+        return command.snapshot.num_cycles
     if command.method in _POINTS:
         if command.num_draws is not None and command.num_draws != 1:
             raise ValueError(
@@ -52,12 +61,76 @@ def num_draws(command: Fit) -> int:
 
 
 def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
-    """A deep ensemble by Adam, its learning rate falling along a cosine."""
+    """A deep ensemble, its learning rate falling along a cosine."""
+    checks.at_least(1, num_steps=options.num_steps)
+    schedule = optax.cosine_decay_schedule(_learning_rate(options), options.num_steps)
     return ensemble.build(
         built.log_posterior,
-        optimiser=adam(options),
+        optimiser=_OPTIMISERS[options.optimiser](schedule),
         batch_size=options.batch_size,
     )
+
+
+def _snapshot(options: Snapshot, built: Posterior) -> Algorithm:
+    checks.at_least(1, num_cycles=options.num_cycles)
+    return snapshot.build(
+        built.log_posterior,
+        optimiser=_OPTIMISERS[options.optimiser],
+        learning_rate=_learning_rate(options),
+        cycle_length=options.cycle_length,
+        batch_size=options.batch_size,
+    )
+
+
+def _swag(options: Swag, built: Posterior) -> Approximation:
+    """SWAG, its learning rate falling to that of the collecting phase.
+
+    Raises:
+        ValueError: if the steps do not suffice to collect what the covariance takes.
+    """
+    checks.at_least(1, num_burn_in=options.num_burn_in)
+    checks.at_least(1, collect_every=options.collect_every)
+    count = (options.num_steps - options.num_burn_in) // options.collect_every
+    needed = max(2, options.rank)
+    if count < needed:
+        raise ValueError(
+            f"`--swag.num-steps` must be at least {options.num_burn_in} of burn-in and "
+            f"{needed} x {options.collect_every} to collect {needed} networks, got "
+            f"{options.num_steps}. Take more steps, or a smaller --swag.collect-every."
+        )
+    first = _learning_rate(options)
+    last = first / 2 if options.collecting_rate is None else options.collecting_rate
+    checks.positive(collecting_rate=last)
+    schedule = optax.cosine_decay_schedule(first, options.num_burn_in, last / first)
+    return swag.build(
+        built.log_posterior,
+        optimiser=_OPTIMISERS[options.optimiser](schedule),
+        num_burn_in=options.num_burn_in,
+        collect_every=options.collect_every,
+        rank=options.rank,
+        scale=options.scale,
+        batch_size=options.batch_size,
+    )
+
+
+def _dropout(options: Dropout, built: Posterior) -> Approximation:
+    dropout.find_layers(built.shapes, options.layers)
+    return dropout.build(
+        built.log_posterior,
+        optimiser=adam(options),
+        rate=options.rate,
+        layers=options.layers,
+        num_masks=options.num_masks,
+        batch_size=options.batch_size,
+    )
+
+
+def _learning_rate(options: Ensemble | Snapshot | Swag) -> float:
+    """What was typed, or the optimiser's own."""
+    checks.positive(learning_rate=options.learning_rate)
+    if options.learning_rate is None:
+        return _LEARNING_RATES[options.optimiser]
+    return options.learning_rate
 
 
 def adam(options: Any) -> optax.GradientTransformation:
@@ -68,8 +141,19 @@ def adam(options: Any) -> optax.GradientTransformation:
     return optax.adam(schedule)
 
 
-_METHODS: Mapping[str, Callable[[Any, Posterior], Approximation]] = {
+_OPTIMISERS: Mapping[str, Callable[..., optax.GradientTransformation]] = {
+    "adam": optax.adam,
+    "momentum": partial(optax.sgd, momentum=0.9),
+    "sgd": optax.sgd,
+}
+
+_LEARNING_RATES = {"adam": 1e-2, "momentum": 0.1, "sgd": 0.5}
+
+_METHODS: Mapping[str, Callable[[Any, Posterior], Algorithm | Approximation]] = {
     "ensemble": build_ensemble,
+    "snapshot": _snapshot,
+    "swag": _swag,
+    "dropout": _dropout,
 }
 
 _POINTS = frozenset({"ensemble"})

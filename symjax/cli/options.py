@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.fits import Ensemble
+from symjax.cli.fits import Dropout, Ensemble, Snapshot, Swag
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
@@ -143,7 +143,7 @@ class Fit:
         method: Which method; its own options are those that begin with its name.
         num_members: Independent members.
         num_draws: Networks drawn from each fitted member. Default: 30, and 1 of methods
-            whose members are single networks.
+            whose members are single networks. Of snapshot: --snapshot.num-cycles.
         seed: Of the members' keys and starts.
         out: The run directory to make. Default: runs/ and a name made of the
             options.
@@ -152,8 +152,11 @@ class Fit:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    method: Literal["ensemble"] = "ensemble"
+    method: Literal["ensemble", "snapshot", "swag", "dropout"] = "ensemble"
     ensemble: Ensemble = Ensemble()
+    snapshot: Snapshot = Snapshot()
+    swag: Swag = Swag()
+    dropout: Dropout = Dropout()
     num_members: int = 10
     num_draws: int | None = None
     seed: int = 0
