@@ -6,6 +6,7 @@ file.
 """
 
 from symjax.report.bias import bias_finding
+from symjax.report.columns import notes
 from symjax.report.comparison import Comparison, Trace, compare
 from symjax.report.convergence import convergence_table
 from symjax.report.formats import csv_table, latex

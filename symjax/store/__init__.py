@@ -20,11 +20,18 @@ overwritten when the run goes on.
 from symjax.store.commits import Commit
 from symjax.store.directory import claim, create, open
 from symjax.store.export import export_arviz, export_npz
-from symjax.store.files import StoreError, explained, read_json, write_json
+from symjax.store.files import (
+    StoreError,
+    explained,
+    read_json,
+    write_json,
+    write_text,
+)
 from symjax.store.leaves import StoredLeaf
 from symjax.store.lock import hold
 from symjax.store.outputs import (
     StoredPredictions,
+    blocks,
     open_predictions,
     read_averages,
     write_averages,

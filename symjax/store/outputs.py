@@ -43,27 +43,8 @@ class StoredPredictions:
         return read_json(self.folder / _RECORD)["done"]
 
     def missing(self, num_draws: int, most: int) -> Iterator[tuple[slice, slice]]:
-        """The blocks that the first `num_draws` draws lack, in the order to write them.
-
-        Args:
-            num_draws: Draws of each chain that are wanted.
-            most: Predictions a block, of one draw of one chain each.
-
-        Yields:
-            Which chains and which draws.
-        """
-        num_chains = self.shape[0]
-        draw, chain = divmod(self.done, num_chains)
-        group = most // num_chains
-        while draw < num_draws:
-            if chain or not group:
-                stop = min(chain + most, num_chains)
-                yield slice(chain, stop), slice(draw, draw + 1)
-                draw, chain = draw + stop // num_chains, stop % num_chains
-            else:
-                stop = min(draw + group, num_draws)
-                yield slice(0, num_chains), slice(draw, stop)
-                draw = stop
+        """The `blocks` that the first `num_draws` draws lack, in the order to write."""
+        yield from blocks(self.shape[0], num_draws, most, done=self.done)
 
     def write(
         self,
@@ -130,6 +111,33 @@ def open_predictions(
         flush(folder)
     write_json(folder / _RECORD, made_of | {"done": 0})
     return kept
+
+
+def blocks(
+    num_chains: int, num_draws: int, most: int, done: int = 0
+) -> Iterator[tuple[slice, slice]]:
+    """Draws of all chains a few at a time: of one draw, then of the next.
+
+    Args:
+        num_chains: Chains.
+        num_draws: Draws of each.
+        most: In a block, of one draw of one chain each.
+        done: How many have been.
+
+    Yields:
+        Which chains and which draws.
+    """
+    draw, chain = divmod(done, num_chains)
+    group = most // num_chains
+    while draw < num_draws:
+        if chain or not group:
+            stop = min(chain + most, num_chains)
+            yield slice(chain, stop), slice(draw, draw + 1)
+            draw, chain = draw + stop // num_chains, stop % num_chains
+        else:
+            stop = min(draw + group, num_draws)
+            yield slice(0, num_chains), slice(draw, stop)
+            draw = stop
 
 
 def read_averages(
