@@ -117,7 +117,7 @@ def _measures(
 
     return {
         "summaries, in and out of distribution": summarise,
-        "NLL": lambda: evaluation.mixture_nll(shared["in"].log_likelihood),
+        "NLL": lambda: shared["in"].negative_log_likelihood,
         "accuracy": of_probs(evaluation.accuracy),
         "reliability curve": of_probs(evaluation.reliability_curve),
         "ECE": of_probs(evaluation.expected_calibration_error),
