@@ -5,12 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from symjax import data as datasets, evaluation, progress, report, store
-from symjax.cli import alignment, bias, chains, costs, posteriors, predicting
-from symjax.cli import predictions as files
+from symjax.cli import (
+    alignment,
+    bias,
+    chains,
+    costs,
+    posteriors,
+    predicting,
+    predictions as files,
+)
 from symjax.cli.analyses import Compared
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import temperature_scaling
@@ -70,8 +76,8 @@ def compare(asked: Compared) -> Evaluation:
         _check(asked, built)
     elif asked.ood or asked.shift:
         raise ValueError(
-            "`--ood` and `--shift` must come with runs, which can predict, got files of "
-            "predictions alone."
+            "`--ood` and `--shift` must come with runs, which can predict; got files "
+            "of predictions alone."
         )
     inputs = {} if built is None else _other_inputs(asked, built)
     main = members[0] if members and reference_file is None else None
