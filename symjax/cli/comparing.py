@@ -13,9 +13,9 @@ from symjax.cli import (
     bias,
     chains,
     costs,
+    files,
     posteriors,
     predicting,
-    predictions as files,
 )
 from symjax.cli.analyses import Compared
 from symjax.cli.posteriors import Posterior
@@ -87,9 +87,11 @@ def compare(asked: Compared) -> Evaluation:
     methods = [_method(member, main, aligned, inputs) for member in members]
     read = [files.read("--predictions", word) for word in asked.predictions]
     if reference_file is not None:
-        methods.insert(0, files.read("--reference", reference_file))
-    methods += read
-    targets = _all_targets(asked, built, methods)
+        read.insert(0, files.read("--reference", reference_file))
+        methods = [read[0], *methods, *read[1:]]
+    else:
+        methods += read
+    targets = _all_targets(asked, built, read)
     if asked.temperature_scaling:
         methods += _scaled(methods, targets)
     comparison = _comparison(main, methods, targets, built, aligned)
@@ -264,7 +266,7 @@ def _weight_distances(
 
 
 def _all_targets(
-    asked: Compared, built: Posterior | None, methods: Sequence[Method]
+    asked: Compared, built: Posterior | None, read: Sequence[Method]
 ) -> np.ndarray | None:
     """Test targets, of the data or of a file of labels."""
     if built is not None:
@@ -272,12 +274,10 @@ def _all_targets(
     elif asked.labels is None:
         return None
     else:
-        num_examples, num_classes = methods[0].outputs.shape[2:]
+        num_examples, num_classes = read[0].outputs.shape[2:]
         targets = files.read_labels(asked.labels, num_examples, num_classes)
-    words = {*asked.predictions, asked.reference}
-    for method in methods:
-        if method.name in words and method.outputs.shape[2] == len(targets):
-            files.refuse_impossible(method, targets)
+    for method in read:
+        files.refuse_impossible(method, targets)
     return targets
 
 

@@ -30,15 +30,22 @@ def read(option: str, word: str) -> Method:
         raise ValueError(f"`{option}`: {error}") from error
     # The rows sum to 1 to a few digits only; a probability of 0 has no logarithm.
     probs = probs / probs.sum(axis=1, keepdims=True)
-    return Method(word, np.log(np.maximum(probs, np.finfo(float).tiny))[None, None])
+    name = Path(word).name
+    return Method(name, np.log(np.maximum(probs, np.finfo(float).tiny))[None, None])
 
 
 def refuse_impossible(method: Method, labels: np.ndarray) -> None:
     """Require some probability for the class of every test point.
 
     Raises:
-        ValueError: if there is none, which makes the log likelihood minus infinity.
+        ValueError: if there are not as many rows as test points, or one gives its class
+            none, which makes the log likelihood minus infinity.
     """
+    if method.outputs.shape[2] != len(labels):
+        raise ValueError(
+            f"{method.name} must have a row for each of the {len(labels):,} test "
+            f"points, got {method.outputs.shape[2]:,}."
+        )
     rows = np.arange(len(labels))
     of_label = np.asarray(method.outputs)[0, 0, rows, labels]
     bad = np.flatnonzero(of_label <= math.log(np.finfo(float).tiny))
