@@ -233,7 +233,8 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     trajectory by the reference rule.
     """
     if isinstance(command, Fit):
-        return 1
+        options = fitting.options_of(command)
+        return getattr(options, "cycle_length", 1) * getattr(options, "num_masks", 1)
     options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
         return isokinetic.GRADIENTS_PER_STEP
