@@ -32,17 +32,18 @@ def test_outputs_of_a_linear_model_have_the_known_moments():
     mean = generator.normal(size=(6, 2)).astype(np.float32)
     x = generator.normal(size=(5, 6))
     num_draws = 20_000
-    draws = np.asarray(draws_of(mean, num_draws, layers=["*"]), float)
+    both = draws_of({"a": mean, "b": mean}, num_draws, layers=["*"])
+    draws = np.asarray(both["a"], float)
     outputs = np.einsum("ni,dio->dno", x, draws)
     variance = RATE / (1 - RATE) * np.einsum("ni,io->no", x**2, mean.astype(float) ** 2)
     error = (outputs.mean(axis=0) - x @ mean) / np.sqrt(variance / num_draws)
     assert np.max(np.abs(error)) < 5
     # The standard error of a variance here is at most 1.2 % (kurtosis below 4).
     np.testing.assert_allclose(outputs.var(axis=0), variance, rtol=0.06)
-    # An input is dropped for all outputs at once, each input by itself.
-    is_kept = draws != 0
+    # An input is dropped for all outputs at once, each input of each layer by itself.
+    is_kept = np.concatenate([both["a"], both["b"]], axis=1) != 0
     np.testing.assert_array_equal(is_kept[..., 0], is_kept[..., 1])
-    correlation = np.corrcoef(is_kept[..., 0].T) - np.eye(6)
+    correlation = np.corrcoef(is_kept[..., 0].T) - np.eye(12)
     assert np.max(np.abs(correlation)) < 5 / np.sqrt(num_draws)
 
 
