@@ -238,6 +238,12 @@ def count_examples(data: Data) -> Int[Array, ""]:
     return sum_over_data(jnp.sum(data.mask))
 
 
+def row_numbers(data: Data) -> Int[Array, " example"]:
+    """Where each of this device's rows is in the whole data set."""
+    rows = jnp.arange(len(data.mask))
+    return rows + jax.lax.axis_index("data") * len(rows) if _is_mapped() else rows
+
+
 def take(data: Data, indices: Int[Array, " batch"]) -> Data:
     """The examples at global `indices`, shared out over the data axis.
 
@@ -286,7 +292,7 @@ def take_every(data: Data, index: Int[Array, ""] | int, stride: int) -> Data:
         Those of them that this device has, padded with masked rows.
     """
     num_rows = len(data.mask)
-    before = jax.lax.axis_index("data") * num_rows if _is_mapped() else 0
+    before = row_numbers(data)[0]
     rows = (index - before) % stride + stride * jnp.arange(-(-num_rows // stride))
     taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % num_rows], data)
     return taken._replace(mask=taken.mask & (rows < num_rows))

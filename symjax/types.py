@@ -75,9 +75,13 @@ class Approximation(NamedTuple):
     Attributes:
         init: `(key, params, data) -> state`, for one member.
         step: `(key, state, data) -> (state, info)`, one optimisation step of a member.
-        sample: `(key, state) -> params`, one draw from the fitted member.
+        sample: `(key, fitted) -> params`, one draw from the fitted member.
+        finish: `(key, state, data) -> fitted`, once after the last step; what is saved
+            is the last state, from which a continued run computes it again. Without
+            it, the last state is what was fitted.
     """
 
     init: Callable[..., Any]
     step: Callable[..., Any]
     sample: Callable[..., Any]
+    finish: Callable[..., Any] | None = None

@@ -5,8 +5,9 @@ The evidence lower bound of a posterior tempered by T is
     E_q[log likelihood] / T + E_q[log prior] / T + entropy(q),
 
 at T = 1 the expected log likelihood less KL(q || prior). The first term is estimated
-from a few draws of q by reparameterisation, all examples of a step sharing a draw; the
-second is exact where the prior is normal, and estimated from the same draws elsewhere.
+from a few draws of q by reparameterisation, which all examples of a step share or each
+makes for itself (`local_noise`); the second is exact where the prior is normal, and
+estimated from as many draws elsewhere.
 
 Members are independent fits, vmapped and spread over the mesh like chains: draws of
 several together are a mixture of normals.
@@ -14,10 +15,13 @@ several together are a mixture of normals.
 References:
     Blundell, Cornebise, Kavukcuoglu, Wierstra (2015), Weight uncertainty in neural
     networks, sections 3.1 and 3.2.
+    Kingma, Salimans, Welling (2015), Variational dropout and the local
+    reparameterization trick, section 2.2.
 """
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +30,15 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks
-from symjax.approximations import gaussian
+from symjax.approximations import gaussian, local_noise
 from symjax.densities import Prior
-from symjax.mesh import sum_over_data
+from symjax.mesh import row_numbers, sum_over_data
 from symjax.posterior import LogPosterior
 from symjax.types import Approximation, Data, Key, Params
+
+
+_FLAT = Prior(dist.Normal(0.0, 1.0).mask(False))
+"""Adds nothing: it leaves the log likelihood alone."""
 
 
 class State(NamedTuple):
@@ -57,23 +65,31 @@ def build(
     optimiser: optax.GradientTransformation,
     batch_size: int | None = None,
     num_samples: int = 1,
+    noise: Literal["local", "shared"] = "local",
     first_std: float = 0.05,
 ) -> Approximation:
     """Mean-field variational inference, one independent fit a member.
 
     The objective is minus the bound divided by the number of examples, so that learning
-    rates mean what they mean in training. A step costs `num_samples` gradients.
+    rates mean what they mean in training. A step costs `num_samples` gradients, of
+    local noise about twice as many.
 
     Args:
         log_posterior: What is approximated, its temperature included.
         optimiser: An optax optimiser, schedule included, of means and log deviations.
         batch_size: Examples a step takes; None for the whole data set.
         num_samples: Draws of the weights in a step.
+        noise: `local`: each example has its own noise where the network allows, as
+            `local_noise` describes. `shared`: one draw for all examples of a step. Both
+            estimate the same bound.
         first_std: Standard deviation that all weights start with, around the `params`
             that the fit starts from, in units of the parameters.
 
     Returns:
         `Approximation` whose `sample` draws from the fitted normals.
+
+    Raises:
+        ValueError: if `noise` is none of the two.
 
     Example:
         >>> approximation = build(
@@ -82,6 +98,8 @@ def build(
     """
     checks.at_least(1, batch_size=batch_size, num_samples=num_samples)
     checks.positive(first_std=first_std)
+    if noise not in ("local", "shared"):
+        raise ValueError(f"`noise` must be local or shared, got {noise!r}.")
 
     def init(key: Key, params: Params, data: Data) -> State:
         del key, data
@@ -96,18 +114,23 @@ def build(
         def negative_elbo(fitted: tuple[Params, Params]) -> Float[Array, ""]:
             q = gaussian.Gaussian(fitted[0], jax.tree.map(jnp.exp, fitted[1]))
 
-            def log_density(key: Key) -> Float[Array, ""]:
-                params = gaussian.sample(key, q)
-                exact = _to_expectation(log_posterior.prior, q, params)
-                exact = exact / log_posterior.temperature
+            def expectation(key: Key) -> Float[Array, ""]:
+                draw = gaussian.sample(key, q)
+                if noise == "local":
+                    density, params, examples = _localise(log_posterior, key, q, data)
+                else:
+                    density, params, examples = log_posterior, draw, data
+                likelihood = replace(density, prior=_FLAT)
+                prior = _expected_log_prior(log_posterior.prior, q, draw)
+                prior = prior / log_posterior.temperature
                 if batch_size is None:
-                    return exact + log_posterior(params, data)
-                return exact + log_posterior.minibatch(
-                    batch_key, params, data, batch_size
+                    return prior + likelihood(params, examples)
+                return prior + likelihood.minibatch(
+                    batch_key, params, examples, batch_size
                 )
 
             keys = jax.random.split(noise_key, num_samples)
-            return -jnp.mean(jax.vmap(log_density)(keys)) - _entropy(fitted[1])
+            return -jnp.mean(jax.vmap(expectation)(keys)) - _entropy(fitted[1])
 
         fitted = state.position, state.log_std
         value, gradient = jax.value_and_grad(negative_elbo)(fitted)
@@ -124,25 +147,40 @@ def build(
     return Approximation(init, step, sample)
 
 
-def _to_expectation(
-    prior: Prior, q: gaussian.Gaussian, params: Params
-) -> Float[Array, ""]:
-    """E_q[log prior] less the log prior at a draw of q, in nats.
+def _localise(
+    log_posterior: LogPosterior, key: Key, q: gaussian.Gaussian, data: Data
+) -> tuple[LogPosterior, Params, Data]:
+    """The same of networks with noise of their own, its parameters and its data.
 
-    Of normal priors, where the expectation is known; those of other families add
-    nothing, and are estimated by their value at the draw.
+    An example's noise is that of its place in the whole data set, which goes with it to
+    any device and into any micro-batch.
     """
+
+    def apply(params: Params, x: Any) -> Any:
+        inputs, rows = x
+        return local_noise.evaluate(log_posterior.apply, key, *params, inputs, rows)
+
+    x: Any = data.x, row_numbers(data)
+    return replace(log_posterior, apply=apply), (q.mean, q.std), data._replace(x=x)
+
+
+def _expected_log_prior(
+    prior: Prior, q: gaussian.Gaussian, draw: Params
+) -> Float[Array, ""]:
+    """E_q[log prior] in nats: exact for normal priors, others at a draw of q."""
     total = jnp.zeros(())
     leaves = zip(
-        prior._distributions(params),
-        *map(jax.tree.leaves, (q.mean, q.std, params)),
+        prior._distributions(draw),
+        *map(jax.tree.leaves, (q.mean, q.std, draw)),
         strict=True,
     )
-    for distribution, mean, std, draw in leaves:
+    for distribution, mean, std, value in leaves:
         if isinstance(distribution, dist.Normal):
-            loc, scale = map(jnp.asarray, (distribution.loc, distribution.scale))
-            excess = jnp.square(draw - loc) - jnp.square(mean - loc) - jnp.square(std)
-            total += jnp.sum(excess / jnp.square(scale)) / 2
+            nats = jnp.asarray(distribution.log_prob(mean))
+            nats -= jnp.square(std / jnp.asarray(distribution.scale)) / 2
+        else:
+            nats = jnp.asarray(distribution.log_prob(value))
+        total += jnp.sum(nats)
     return total
 
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from symjax import checks
 from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
-from symjax.run.loop import iterate
+from symjax.run.loop import finish, iterate
 from symjax.run.memory import Memory
 from symjax.store import Run, create, hold
 from symjax.types import Algorithm, Approximation, Data, Key, Params
@@ -41,8 +41,9 @@ class Result(NamedTuple):
         info: The algorithm's Info, fields `(chain, iteration)`, warm-up included.
         messages: What a user must know about the chains, in plain words.
         warmup: Where the chains were after their warm-up, leaves `(chain, ...)`: part
-            of no draw, to align draws to for example. None without a warm-up, and with
-            a store, which keeps it: `store.Run.warmup`.
+            of no draw, to align draws to for example; of an approximation, where the
+            members' optimisation ended. None without either, and with a store, which
+            keeps it: `store.Run.warmup`.
     """
 
     draws: Params
@@ -142,15 +143,16 @@ def fit(
         show_progress: Whether to show a progress bar.
 
     Returns:
-        Draws `(member, draw, ...)`, Info of every step, no messages.
+        Draws `(member, draw, ...)`, Info of every step, and as `warmup` where members'
+        optimisation ended. What is not finite raises `NonFiniteError`.
     """
     checks.at_least(1, num_steps=num_steps, num_draws=num_draws)
     plan = Plan(num_steps, 0, 1)
     programs = compile_chunks(key, approximation, params, data, plan, mesh)
 
-    def draw(key: Key, state: Any) -> Params:
+    def draw(key: Key, fitted: Any) -> Params:
         keys = jax.random.split(key, num_draws)
-        return jax.vmap(approximation.sample, (0, None))(keys, state)
+        return jax.vmap(approximation.sample, (0, None))(keys, fitted)
 
     return _execute(programs, plan, store, num_draws, show_progress, draw)
 
@@ -173,7 +175,11 @@ def _execute(
                 programs, plan, kept, title, show_progress, max_seconds
             )
             if draw:
-                draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], state)
+                kept.keep_warmup(jax.tree.map(np.asarray, state.position))
+                # Killed from here on, a run goes on with the finish.
+                kept.commit(state, iteration=iteration, num_draws=0)
+                fitted = finish(programs, state)
+                draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], fitted)
                 kept.append(jax.tree.map(np.asarray, draws), 0, None, iteration)
             else:
                 num_draws = plan.num_kept(iteration)

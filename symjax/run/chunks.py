@@ -58,11 +58,14 @@ class Plan(NamedTuple):
 class Programs(NamedTuple):
     """The compiled programs of a run and what they are called with.
 
-    `sharding` is that of the states, by chains.
+    `keys` are `(chain, 4)`: of the start, the steps, the draws of a fitted member, and
+    its finish. `finish` is that of an approximation with one. `sharding` is that of
+    the states, by chains.
     """
 
     init: Callable[..., Any]
     advance: Callable[..., Any]
+    finish: Callable[..., Any] | None
     key: Key
     keys: Keys
     params: Params
@@ -89,7 +92,7 @@ def compile_chunks(
     data_spec = P("data") if isinstance(data, Data) else P()
     data = meshes.place_data(mesh, data) if isinstance(data, Data) else data
     chain_keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_chains))
-    keys = jax.vmap(partial(jax.random.split, num=3))(chain_keys)
+    keys = jax.vmap(partial(jax.random.split, num=4))(chain_keys)
 
     def first_step(key: Key, params: Params, data: Any) -> Any:
         state = algorithm.init(key, params, data)
@@ -109,12 +112,17 @@ def compile_chunks(
         _advance_block(algorithm.step, info_shape, num_slots, capacity),
         *(P("chain"), P("chain"), data_spec, P(), P(), P()),
     )
+    finish = getattr(algorithm, "finish", None)
+    if finish is not None:
+        block, specs = _finish_block(finish), (P("chain"), P("chain"), data_spec)
+        finish = jax.jit(meshes.map_chains(mesh, block, *specs))
     keys, init = meshes.place_chains(mesh, keys), jax.jit(init)
     # What the algorithm says of the number of chains, it says before a run is laid out.
     init.eval_shape(keys[:, 0], params, data)
     return Programs(
         init,
         jax.jit(advance, donate_argnums=1),
+        finish,
         key,
         keys,
         params,
@@ -180,6 +188,16 @@ def _advance_block(
             jnp.ones((num_chains, num_slots), bool),
         )
         return jax.lax.fori_loop(0, slots, fill_slot, carry)
+
+    return block
+
+
+def _finish_block(finish: Callable[..., Any]) -> Callable[..., Any]:
+    """What a device's members are fitted to, and whether it is finite."""
+
+    def block(keys: Keys, state: Any, data: Any) -> Any:
+        fitted = meshes.vmap_chains(finish, (0, 0, None))(keys, state, data)
+        return fitted, _is_finite(fitted)
 
     return block
 

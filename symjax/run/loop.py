@@ -97,6 +97,24 @@ def iterate(
     return state, iteration
 
 
+def finish(programs: Programs, state: Any) -> Any:
+    """What was fitted, from the last state of all members.
+
+    Raises:
+        NonFiniteError: naming the members of which it is not finite.
+    """
+    if programs.finish is None:
+        return state
+    fitted, is_finite = programs.finish(programs.keys[:, 3], state, programs.data)
+    if not np.all(is_finite):
+        members = ", ".join(map(str, np.flatnonzero(~np.asarray(is_finite))))
+        raise NonFiniteError(
+            f"What was fitted by member {members} is not finite. Make `learning_rate` "
+            "smaller, or optimise for longer."
+        )
+    return fitted
+
+
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
     """The state, with stuck chains put where healthy ones are, adaptation and all."""
     info = type(programs.info_shape)(**kept.info())

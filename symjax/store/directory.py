@@ -94,7 +94,7 @@ def create(
     commits.write(path, Commit())
     run.draw_arrays.create()
     run.info_arrays.create()
-    if run.num_discarded:
+    if kept is None or run.num_discarded:
         run.warmup_arrays.create()
     with explained("create", path):
         path.joinpath("state").mkdir()

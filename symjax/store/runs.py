@@ -197,16 +197,18 @@ class Run:
         """Where the chains were before the first iteration that counts.
 
         It belongs to no draw, so that whatever draws are compared with, such as what
-        they are aligned to, can be taken from it.
+        they are aligned to, can be taken from it. Of an approximation, it is where the
+        optimisation of each member ended.
 
         Args:
             like: A params pytree whose structure the result takes, as in `read`.
 
         Returns:
             NumPy arrays `(chain, ...)`; None for a run without a warm-up, or whose
-            warm-up is not over.
+            warm-up or optimisation is not over.
         """
-        is_over = 0 < self.num_discarded <= self.committed.iteration
+        before = self.num_iterations if self.kept is None else self.num_discarded
+        is_over = 0 < before <= self.committed.iteration
         if not is_over or not self.warmup_arrays.folder.exists():
             return None
         values = self.warmup_arrays.read(self.leaves, slice(None), slice(None), 1)
