@@ -43,7 +43,7 @@ def test_moments_are_those_of_the_collected_iterates():
         if iteration in range(7, 100, 3):
             position = np.asarray(state.position, float)
             collected = np.concatenate([collected, position[None, :, 0]])
-        assert state.count == len(collected)
+        assert state.num_collected == len(collected)
         if len(collected) in (1, 3, 4, 11):
             assert_moments(state, collected, rank=4)
     assert len(collected) == 11
