@@ -54,7 +54,9 @@ def pairwise_mutual_information(
     spread over pairs shows members that compute the same function. Cost: a logarithm
     for each pair, example and class, in float32 on the default device, so that a value
     is right to some 1e-6; 1,000 members and 10 classes take about 2 s on two cores for
-    1,000 examples and 20 s for 10,000.
+    1,000 examples and 20 s for 10,000. Fewer examples widen the histogram: the spread
+    of pairs that are alike is that of the examples, over the root of their number, so
+    that histograms are to be compared at one number of examples.
 
     Args:
         logits: The outputs of every draw; `S` in all.
