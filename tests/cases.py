@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import ensemble, laplace, mfvi
+from symjax.approximations import ensemble, laplace, mfvi, svgd
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
@@ -195,6 +195,19 @@ APPROXIMATIONS = [
         lambda lp: laplace.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
     ),
     Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
+    Case(
+        "svgd",
+        lambda lp: svgd.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+        meets=True,
+    ),
+    Case(
+        "svgd of functions",
+        lambda lp: svgd.build(
+            lp, optimiser=optax.adam(1e-2), space="functions", batch_size=6
+        ),
+        numbers=2,
+        meets=True,
+    ),
 ]
 
 

@@ -9,9 +9,15 @@ from scipy.spatial.distance import cdist, pdist
 
 from symjax import store
 from symjax.evaluation import discrepancy, reading
+from symjax.evaluation.discrepancy import (
+    chains as chains_module,
+    kernels,
+    projections,
+)
 
 
 RNG = np.random.default_rng(0)
+KEY = jax.random.key(0)
 
 
 def mmd_by_hand(one, two):
@@ -41,7 +47,7 @@ def test_mmd_is_the_unbiased_estimate_over_pairs_of_draws(monkeypatch):
     want = mmd_by_hand(one, two)
     assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
     assert discrepancy.mmd(two, one) == pytest.approx(want, rel=1e-9)
-    monkeypatch.setattr(discrepancy, "_BLOCK_VALUES", 150)  # two columns a block
+    monkeypatch.setattr(kernels, "_BLOCK_VALUES", 150)  # two columns a block
     assert discrepancy.mmd(one, two) == pytest.approx(want, rel=1e-9)
     single = RNG.normal(size=(9, 7)).astype(np.float32)
     want = mmd_by_hand(single.astype(float), single[:4] + 1.0)
@@ -123,27 +129,27 @@ def test_chain_mmd_is_that_of_each_chain_and_the_others(monkeypatch):
     result = discrepancy.chain_distances(tree)
     assert result.mmd == pytest.approx(np.mean(bandwidths_are_of_all), rel=1e-9)
     # Draws from the first to the last, and a sample of the weights.
-    monkeypatch.setattr(discrepancy, "_MOST_DRAWS", 9)
+    monkeypatch.setattr(chains_module, "_MOST_DRAWS", 9)
     kept = flat[:, [0, 5, 10]]
     want = [
         mmd_by_hand(kept[i], np.delete(kept, i, axis=0).reshape(6, 10))
         for i in range(3)
     ]
     assert discrepancy.chain_distances(tree).mmd == pytest.approx(np.mean(want))
-    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 4)
+    monkeypatch.setattr(chains_module, "MAX_JUDGED", 4)
     read = []
-    take = discrepancy.take
+    take = chains_module.take
     monkeypatch.setattr(
-        discrepancy, "take", lambda leaf, at: read.append(len(at)) or take(leaf, at)
+        chains_module, "take", lambda leaf, at: read.append(len(at)) or take(leaf, at)
     )
     values = RNG.normal(size=(3, 11, 1000))
     values[0] += 1
     sampled = discrepancy.chain_distances({"x": values}).mmd
     assert sampled is not None
     assert 0 < sum(read) < 20
-    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 200)
+    monkeypatch.setattr(chains_module, "MAX_JUDGED", 200)
     wider = discrepancy.chain_distances({"x": values}).mmd
-    monkeypatch.setattr(discrepancy, "MAX_JUDGED", 10_000)
+    monkeypatch.setattr(chains_module, "MAX_JUDGED", 10_000)
     assert wider == pytest.approx(discrepancy.chain_distances(values).mmd, rel=0.1)
 
 
@@ -185,3 +191,134 @@ def test_chain_distances_leave_out_what_there_is_not():
     for wrong in ({}, {"a": np.ones((2, 3, 1)), "b": np.ones((2, 4))}, np.ones(3)):
         with pytest.raises(ValueError, match="the same leading axes"):
             discrepancy.chain_distances(wrong)
+
+
+def test_mmd_test_is_the_permutation_test_of_scipy():
+    one, two = RNG.normal(size=(5, 3)), 0.7 + RNG.normal(size=(4, 3))
+    joint = np.concatenate([one, two])
+    kernel = kernels.kernel_matrix(cdist(joint, joint) ** 2)
+
+    def statistic(x, y):
+        # SciPy moves places among the rows; the kernel stays that of all draws.
+        x, y = np.asarray(x, int), np.asarray(y, int)
+        off = lambda i: kernel[np.ix_(i, i)][~np.eye(len(i), dtype=bool)].mean()
+        return off(x) + off(y) - 2 * kernel[np.ix_(x, y)].mean()
+
+    exact = stats.permutation_test(
+        (np.arange(5), np.arange(5, 9)), statistic, alternative="greater"
+    )
+    found = discrepancy.mmd_test(one, two, num_permutations=20_000)
+    assert found.mmd == pytest.approx(exact.statistic, rel=1e-9)
+    assert found.mmd == pytest.approx(discrepancy.mmd(one, two), rel=1e-9)
+    error = math.sqrt(exact.pvalue * (1 - exact.pvalue) / 20_000)
+    assert 0.02 < exact.pvalue < 0.9
+    assert found.p_value == pytest.approx(exact.pvalue, abs=4.5 * error + 1 / 20_000)
+
+
+def test_mmd_p_values_are_uniform_where_nothing_differs():
+    sets = np.random.default_rng(2).normal(size=(300, 2, 9, 2))
+    found = [
+        discrepancy.mmd_test(*pair, 199, seed=i).p_value for i, pair in enumerate(sets)
+    ]
+    assert stats.kstest(found, "uniform").pvalue > 1e-3
+    far = discrepancy.mmd_test(sets[0, 0], sets[0, 1] + 5, 199)
+    assert far.p_value == 1 / 200
+
+
+def test_blocks_keep_draws_of_a_chain_together():
+    # Chains that stay where they began: 6 places a set, 20 draws at each.
+    rng = np.random.default_rng(3)
+    single, blocks = [], []
+    for seed in range(40):
+        place = np.repeat(rng.normal(size=(2, 6, 2)), 20, axis=1)
+        draws = place + 0.01 * rng.normal(size=place.shape)
+        single.append(discrepancy.mmd_test(*draws, 99, seed).p_value)
+        blocks.append(discrepancy.mmd_test(*draws, 99, seed, block_length=20).p_value)
+    assert np.mean(np.array(single) <= 0.05) > 0.8
+    assert stats.kstest(blocks, "uniform").pvalue > 1e-3
+    with pytest.raises(ValueError, match="`block_length` must divide.*120 and 120"):
+        discrepancy.mmd_test(*np.ones((2, 120, 2)), block_length=50)
+
+
+def test_compare_draws_is_the_mmd_of_all_weights(monkeypatch):
+    flat, tree = chains()
+    _, other = chains()
+    other = jax.tree.map(lambda leaf: leaf[:2], other)
+    flat_other = np.concatenate(
+        [np.reshape(leaf, (2, 11, -1)) for leaf in jax.tree.leaves(other)], axis=2
+    )
+    found = discrepancy.compare_draws(tree, other, 49, seed=1)
+    one, two = flat.reshape(33, 10), flat_other.reshape(22, 10)
+    want = discrepancy.mmd_test(one, two, 49, seed=1, block_length=11)
+    assert found.mmd == pytest.approx(want.mmd, rel=1e-9)
+    assert found.p_value == want.p_value
+    # Of fewer draws, evenly spaced, in whole blocks.
+    monkeypatch.setattr(chains_module, "_MOST_DRAWS", 15)
+    few = discrepancy.compare_draws(tree, other, 49, seed=1, block_length=2)
+    kept = [x[:, [0, 3, 6, 10]].reshape(-1, 10) for x in (flat, flat_other)]
+    want = discrepancy.mmd_test(*kept, 49, seed=1, block_length=2)
+    assert few.mmd == pytest.approx(want.mmd, rel=1e-9)
+    assert few.p_value == want.p_value
+    monkeypatch.setattr(chains_module, "MAX_JUDGED", 4)
+    assert np.isfinite(discrepancy.compare_draws(tree, other, 9).mmd)
+    # A small leaf of a large network, none of whose weights is in the sample.
+    assert discrepancy.chain_distances({"a": tree["a"], "b": tree["d"][..., 0]}).mmd
+    monkeypatch.undo()
+    diverged = tree | {"d": tree["d"] * np.nan}
+    with pytest.raises(ValueError, match="`reference_draws` must be finite"):
+        discrepancy.compare_draws(tree, diverged)
+    with pytest.raises(ValueError, match="leaves of the same shapes"):
+        discrepancy.compare_draws(tree, {"a": tree["a"]})
+    with pytest.raises(ValueError, match="one block of 12 a chain; got 3 x 11"):
+        discrepancy.compare_draws(tree, other, block_length=12)
+
+
+def test_projections_keep_distances_and_come_in_pieces(monkeypatch):
+    flat, tree = chains()
+    found = discrepancy.project(tree, 4000, jax.random.key(0))
+    assert found.shape == (3, 11, 4000)
+    # A squared distance is off by sqrt(2 / 4000) = 2.2 %.
+    got = pdist(found.reshape(33, -1)) / pdist(flat.reshape(33, 10))
+    assert abs(got**2 - 1).max() < 5 * math.sqrt(2 / 4000)
+    assert got.std() > 1e-3
+    monkeypatch.setattr(reading, "_PIECE_BYTES", 300)
+    again = discrepancy.project(tree, 4000, jax.random.key(0))
+    np.testing.assert_allclose(again, found, rtol=1e-4, atol=1e-4)
+    other = discrepancy.project(tree, 4000, jax.random.key(1))
+    assert abs(other - found).max() > 1
+    # The matrix in parts of two rows is another one, and as good.
+    monkeypatch.setattr(projections, "_MATRIX_VALUES", 8000)
+    parts = discrepancy.project(tree, 4000, jax.random.key(0)).reshape(33, -1)
+    got = pdist(parts) / pdist(flat.reshape(33, 10))
+    assert abs(got**2 - 1).max() < 5 * math.sqrt(2 / 4000)
+
+
+def test_projection_is_linear_with_normal_coefficients():
+    units = np.eye(6)[None]
+    matrix = discrepancy.project({"a": units[..., :2], "b": units[..., 2:]}, 5000, KEY)
+    rows = matrix[0] * math.sqrt(5000)
+    assert stats.kstest(rows.ravel(), "norm").pvalue > 1e-4
+    gram = rows @ rows.T / 5000
+    assert abs(gram - np.eye(6)).max() < 5 * math.sqrt(2 / 5000)
+
+
+def test_sliced_wasserstein_of_sets_a_constant_apart():
+    one = RNG.normal(size=(50, 3))
+    shift = np.array([1.0, -2.0, 2.0])
+    found = discrepancy.sliced_wasserstein(one, one + shift, 20_000)
+    # (u . c)^2 = 9 u_1^2 has the variance 81 (1/5 - 1/9): 0.6 % of the mean at 20,000.
+    assert found == pytest.approx(3 / math.sqrt(3), rel=0.02)
+    assert discrepancy.sliced_wasserstein(one, one[::-1]) == pytest.approx(0, abs=1e-12)
+
+
+def test_sliced_wasserstein_in_one_dimension_is_the_mean_of_quantile_costs():
+    one, two = RNG.normal(size=(12, 1)), 1 + 2 * RNG.normal(size=(18, 1))
+    # 36 is a multiple of both numbers: repeats make them equal in size.
+    quantiles = np.sort(np.repeat(one, 3)) - np.sort(np.repeat(two, 2))
+    want = math.sqrt(np.mean(quantiles**2))
+    assert discrepancy.sliced_wasserstein(one, two, 3) == pytest.approx(want, rel=1e-12)
+    found = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
+    again = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
+    assert found == again
+    with pytest.raises(ValueError, match="draws of the same quantities"):
+        discrepancy.sliced_wasserstein(one, np.ones((2, 2)))

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from sklearn.metrics import accuracy_score, log_loss
 
-from symjax.evaluation import predictive
+from symjax.evaluation import predictive, transport
 
 
 def network(params, x):
@@ -199,6 +199,46 @@ def test_regression_densities_agree_for_one_draw_only():
     assert predictive.moment_matched_nll(mean, std, y) == pytest.approx(expected)
     far = 1e3 + y  # the density underflows, its logarithm does not
     assert np.isfinite(predictive.gaussian_mixture_nll(mean, std, far))
+
+
+def test_the_summary_is_that_of_loops_over_draws(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = (4 * rng.normal(size=(2, 9, 37, 5))).astype("f4")
+    values[0, 0, :3] = 0  # equal classes: the first counts
+    labels = rng.integers(5, size=37)
+    for block_values in (2**17, 5 * 8 * 4, 1):  # one block, several, one value
+        monkeypatch.setattr(predictive.summary, "_BLOCK_VALUES", block_values)
+        found = predictive.summarise_predictions(values, labels)
+        probs = special.softmax(values.astype(float), axis=3)
+        np.testing.assert_allclose(found.probs_by_chain, probs.mean(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(found.probs, probs.mean(axis=(0, 1)), rtol=1e-12)
+        entropy = special.entr(probs).sum(axis=3).mean(axis=(0, 1))
+        np.testing.assert_allclose(found.mean_entropy, entropy, rtol=1e-11)
+        mean = values.astype(float).mean(axis=(0, 1))
+        np.testing.assert_allclose(found.mean_logits, mean, rtol=1e-12, atol=1e-14)
+        votes = (values.argmax(axis=3)[..., None] == np.arange(5)).sum(axis=(0, 1))
+        np.testing.assert_array_equal(found.votes, votes)
+        of_label = np.log(probs[:, :, np.arange(37), labels])
+        np.testing.assert_allclose(found.log_likelihood, of_label, rtol=1e-10)
+    assert predictive.summarise_predictions(values).log_likelihood is None
+    nll = predictive.negative_log_likelihood(values, labels)
+    assert nll == pytest.approx(log_loss(labels, probs.mean(axis=(0, 1))), rel=1e-12)
+    with pytest.raises(ValueError, match="at least one draw of one example"):
+        predictive.summarise_predictions(values[:, :0])
+
+
+@pytest.mark.parametrize("sizes", [(30, 30), (12, 18), (1, 7), (6, 3)])
+def test_wasserstein_per_point_agrees_with_scipy(sizes, monkeypatch):
+    rng = np.random.default_rng(sum(sizes))
+    one, two = (rng.normal(size=(n, 11)).round(1) for n in sizes)
+    want = [stats.wasserstein_distance(a, b) for a, b in zip(one.T, two.T, strict=True)]
+    found = predictive.wasserstein_per_point(one, two)
+    np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-15)
+    monkeypatch.setattr(transport, "_BLOCK_VALUES", 70)  # one column or more a time
+    again = predictive.wasserstein_per_point(one, two)
+    np.testing.assert_allclose(again, found, rtol=1e-14)
+    with pytest.raises(ValueError, match="`samples` and `reference_samples` must hold"):
+        predictive.wasserstein_per_point(one, two[:, :3])
 
 
 def test_names_the_bad_argument(logits, labels, regression):

@@ -2,6 +2,8 @@
 
 from symjax.evaluation import (
     bootstrap,
+    calibration,
+    discrepancy,
     diversity,
     ood,
     selective,
@@ -23,7 +25,16 @@ from symjax.evaluation.convergence import (
     summarise,
     summarise_leaves,
 )
-from symjax.evaluation.discrepancy import ChainDistances, chain_distances, mmd
+from symjax.evaluation.discrepancy import (
+    ChainDistances,
+    MmdTest,
+    chain_distances,
+    compare_draws,
+    mmd,
+    mmd_test,
+    project,
+    sliced_wasserstein,
+)
 from symjax.evaluation.exchangeability import (
     Exchangeability,
     check_exchangeability,
@@ -45,4 +56,5 @@ from symjax.evaluation.predictive import (
     rmse,
     summarise_predictions,
     total_variation,
+    wasserstein_per_point,
 )

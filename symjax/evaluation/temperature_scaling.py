@@ -44,7 +44,7 @@ def fit(
     members = jnp.asarray(logits.reshape(-1, *logits.shape[2:]), jnp.float32)
     truth = jnp.asarray(labels)
     limit = math.log(_MOST)
-    slope = lambda log_temperature: float(_slope(log_temperature, members, truth))
+    slope = lambda at: float(_slope(jnp.asarray(at, jnp.float32), members, truth))
     if slope(-limit) >= 0:
         return 1 / _MOST
     if slope(limit) <= 0:
@@ -88,7 +88,7 @@ def cross_fit(
 
 @jax.jit
 def _slope(
-    log_temperature: float,
+    log_temperature: Float[Array, ""],
     members: Float[Array, "member example cls"],
     labels: Integer[Array, " example"],
 ) -> Float[Array, ""]:
@@ -100,5 +100,5 @@ def _slope(
         of_label = jnp.take_along_axis(scaled, labels[None, :, None], axis=2)[..., 0]
         return -jax.nn.logsumexp(of_label - norm, axis=0).mean()
 
-    at = jnp.asarray(log_temperature, jnp.float32)
-    return jax.jvp(loss, (at,), (jnp.ones_like(at),))[1]
+    one = jnp.ones_like(log_temperature)
+    return jax.jvp(loss, (log_temperature,), (one,))[1]

@@ -22,4 +22,5 @@ from symjax.store.export import export_arviz, export_npz
 from symjax.store.files import StoreError, explained, read_json, write_json
 from symjax.store.leaves import StoredLeaf
 from symjax.store.lock import hold
+from symjax.store.predictions import read_probs
 from symjax.store.runs import Run

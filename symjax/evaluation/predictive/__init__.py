@@ -22,5 +22,6 @@ from symjax.evaluation.predictive.regression import (
     gaussian_mixture_nll,
     moment_matched_nll,
     rmse,
+    wasserstein_per_point,
 )
 from symjax.evaluation.predictive.summary import Predictions, summarise_predictions

@@ -13,6 +13,7 @@ from scipy import special
 
 from symjax.evaluation import arguments
 from symjax.evaluation.predictive.mixture import mixture_nll
+from symjax.evaluation.predictive.summary import summarise_predictions
 
 
 class BetweenChains(NamedTuple):
@@ -38,9 +39,7 @@ def probs_by_chain(
     logits: Float[np.ndarray | Array, "chain draw example cls"],
 ) -> Float[np.ndarray, "chain example cls"]:
     """The predictive probabilities of every chain: the softmax averaged over draws."""
-    logits = arguments.finite(logits, "logits")
-    chains = (special.softmax(chain.astype(float), axis=-1) for chain in logits)
-    return np.stack([chain.mean(axis=0) for chain in chains])
+    return summarise_predictions(logits).probs_by_chain
 
 
 def probs_from_logits(
@@ -76,15 +75,9 @@ def negative_log_likelihood(
     Returns:
         The mean over examples.
     """
-    logits = arguments.finite(logits, "logits")
-    labels = arguments.labels(labels, *logits.shape[2:])
-    rows = np.arange(labels.size)
-    by_chain = []
-    # A chain at a time: the float64 copies stay small.
-    for chain in logits:
-        chain = chain.astype(float)
-        by_chain.append(chain[:, rows, labels] - special.logsumexp(chain, axis=-1))
-    return mixture_nll(np.stack(by_chain))
+    predictions = summarise_predictions(logits, labels)
+    assert predictions.log_likelihood is not None
+    return mixture_nll(predictions.log_likelihood)
 
 
 def agreement(

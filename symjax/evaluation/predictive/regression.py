@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from symjax.evaluation import arguments
+from symjax.evaluation import arguments, transport
 from symjax.evaluation.predictive.mixture import mixture_nll
 
 
@@ -72,6 +72,42 @@ def moment_matched_nll(
     spread = np.sqrt((scale**2).mean(axis=(0, 1)) + centre.var(axis=(0, 1)))
     log_density = _log_normal(truth, centre.mean(axis=(0, 1)), spread)
     return float(-log_density.reshape(len(truth), -1).sum(axis=1).mean())
+
+
+def wasserstein_per_point(
+    samples: Float[np.ndarray | Array, "sample example"],
+    reference_samples: Float[np.ndarray | Array, "sample2 example2"],
+) -> Float[np.ndarray, " example"]:
+    """The Wasserstein-1 distance of predictive samples to a reference's, by test point.
+
+    Of samples of the predictive distribution, the noise included, in the unit of the
+    targets. Its mean over examples is the score of regression in the 2021 competition,
+    there with 1,000 samples of each and a minus sign.
+
+    Args:
+        samples: Predictive samples of the method, over all chains and draws.
+        reference_samples: Those of the reference. Their number may differ.
+
+    Returns:
+        The distance at each example; 0 for equal samples in any order.
+
+    Raises:
+        ValueError: If there is no sample, the examples differ in number, or a sample is
+            not finite.
+
+    References:
+        Wilson, Izmailov, Hoffman, Gal, Li, Pradier, Vikram, Foong, Lotfi, Farquhar
+        (2022), "Evaluating approximate inference in Bayesian deep learning", NeurIPS
+        2021 Competitions and Demonstrations Track.
+    """
+    one = arguments.finite(samples, "samples")
+    two = arguments.finite(reference_samples, "reference_samples")
+    if one.shape[1] != two.shape[1] or not min(one.size, two.size):
+        raise ValueError(
+            "`samples` and `reference_samples` must hold at least one sample of the "
+            f"same examples; got the shapes {one.shape} and {two.shape}."
+        )
+    return transport.mean_cost(one, two, 1)
 
 
 def _log_normal(
