@@ -21,7 +21,7 @@ from jaxtyping import Float
 from scipy import ndimage
 
 
-Images: TypeAlias = Float[np.ndarray, "image row column channel"]
+Images: TypeAlias = Float[np.ndarray, "_image _row _column _channel"]
 
 SIDE = 32
 """Of the images for which lengths in pixels are given."""

@@ -7,7 +7,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
 from symjax.plots import style
 
@@ -49,12 +49,12 @@ def sweep(
         len(scores), len(shown), squeeze=False, sharex="col", sharey="row"
     )
     for row, (metric, values) in zip(panels, scores.items(), strict=True):
+        is_last = metric == list(scores)[-1]
         for ax, (xlabel, (x, other)) in zip(row, shown.items(), strict=True):
-            is_last, is_first = row is panels[-1], ax is row[0]
             style.dress(
                 ax,
                 xlabel=xlabel if is_last else "",
-                ylabel=LABELS[metric] if is_first else "",
+                ylabel=LABELS[metric] if ax is row[0] else "",
             )
             best = np.argmax if metric == "accuracy" else np.argmin
             _lines(ax, x, other, np.asarray(values), chain_scores[metric], best)
@@ -102,7 +102,7 @@ def _scale(ax: Axes, x: np.ndarray, metric: str) -> None:
     ax.set_xscale("log")
     ax.set_xticks(np.unique(x))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
     if metric == "accuracy":
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
