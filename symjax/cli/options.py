@@ -167,6 +167,28 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Sample at every temperature and prior scale of a grid, and compare.
+
+    Each point of the grid is a run in the folder --out, made by symjax sample with the
+    options given. Prints accuracy, NLL and ECE (of a regression, RMSE and NLL) on the
+    test set, and writes sweep.json, sweep.csv and sweep.png. Run it again to continue;
+    the grid may grow.
+
+    Example: symjax sweep --temperatures 0.1 0.3 1 3 --prior-scales 0.3 1 --data digits
+    --hmc.step-size 0.02 --out runs/sweep
+
+    Attributes:
+        temperatures: T in posterior^(1/T). Default: --temperature.
+        prior_scales: Scales of the prior. Default: --prior-scale.
+    """
+
+    sample: Annotated[Sample, tyro.conf.arg(name="")] = Sample()
+    temperatures: tuple[float, ...] = ()
+    prior_scales: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Resuming:
     """What may be typed to continue a run, which has all other options already."""
 

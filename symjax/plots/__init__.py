@@ -12,3 +12,4 @@ from symjax.plots.chains import (
     slowest_weights,
 )
 from symjax.plots.predictions import disagreements, intervals, reliability, scores
+from symjax.plots.sweeps import sweep
