@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import ensemble, mfvi, svgd
+from symjax.approximations import ensemble, laplace, mfvi, svgd
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
@@ -189,6 +189,10 @@ APPROXIMATIONS = [
     Case(
         "ensemble",
         lambda lp: ensemble.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+    ),
+    Case(
+        "laplace",
+        lambda lp: laplace.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
     ),
     Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
     Case(

@@ -40,12 +40,16 @@ def test_mutual_information_is_stable():
     assert abs(same).max() < 1e-14
 
 
-def test_pairs_are_those_of_two_members_in_order():
-    logits = 2 * RNG.normal(size=(2, 3, 30, 4)).astype(np.float32)
+@pytest.mark.parametrize("num_draws", [1, 3, 7])
+def test_pairs_are_those_of_two_members_in_order(num_draws):
+    logits = 2 * RNG.normal(size=(num_draws, num_draws, 30, 4)).astype(np.float32)
+    logits = (
+        logits if num_draws > 1 else np.repeat(logits, 2, axis=1) * [[[[1]], [[2]]]]
+    )
     probs = softmax(logits)
     want = [
         np.mean(jensenshannon(probs[i], probs[j], axis=1) ** 2)
-        for i, j in itertools.combinations(range(6), 2)
+        for i, j in itertools.combinations(range(len(probs)), 2)
     ]
     found = diversity.pairwise_mutual_information(logits)
     np.testing.assert_allclose(found, want, atol=1e-6)

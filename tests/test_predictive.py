@@ -220,7 +220,9 @@ def test_the_summary_is_that_of_loops_over_draws(monkeypatch):
         np.testing.assert_array_equal(found.votes, votes)
         of_label = np.log(probs[:, :, np.arange(37), labels])
         np.testing.assert_allclose(found.log_likelihood, of_label, rtol=1e-10)
-    assert predictive.summarise_predictions(values).log_likelihood is None
+    unlabelled = predictive.summarise_predictions(values)
+    with pytest.raises(ValueError, match="`labels` must be given"):
+        _ = unlabelled.negative_log_likelihood
     nll = predictive.negative_log_likelihood(values, labels)
     assert nll == pytest.approx(log_loss(labels, probs.mean(axis=(0, 1))), rel=1e-12)
     with pytest.raises(ValueError, match="at least one draw of one example"):

@@ -72,34 +72,38 @@ def align(command: Align, console: Console) -> Path:
     return finished.path
 
 
-def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | None:
+def aligned_draws(
+    source: Run, built: Posterior, max_bytes: int, reference: Run | None = None
+) -> Params | None:
     """The aligned draws of a run, for its evaluation.
 
     Args:
         source: The run.
         built: Its posterior.
         max_bytes: Draws above this size are not aligned on the way.
+        reference: What they are aligned to; the run itself unless given.
 
     Returns:
         What `symjax align` wrote beside the run, if that is of all its draws and of
         this run, not of one that lay there before; else they are aligned in memory, by
         their weights. None for a network without permutations, and for too many draws.
     """
+    reference = reference or source
     beside = source.path.with_name(source.path.name + _BESIDE)
     if _is_run(beside):
         kept = store.open(beside)
         is_of_all = kept.num_draws == source.committed.num_draws
-        if _is_of(kept, source) and is_of_all and kept.committed.finished:
+        if _is_of(kept, source, reference) and is_of_all and kept.committed.finished:
             return kept.lazy()
     total = source.committed.num_draws
     if total * aligners.draw_bytes(source) > max_bytes:
         return None
     try:
-        aligner = aligners.build(source, built, source, "weights")
+        aligner = aligners.build(source, built, reference, "weights")
     except aligners.NoPermutationsError:
         return None
     size, parts = aligners.block_size(source, "weights"), []
-    with progress.bar("Aligning the reference", total) as update:
+    with progress.bar(f"Aligning {source.path.name}", total) as update:
         for start in range(0, total, size):
             stop = min(start + size, total)
             parts.append(aligners.aligned_block(source, built, aligner, start, stop)[0])
@@ -149,14 +153,14 @@ def _made_of(source: Run, reference: Run, method: str) -> dict[str, str]:
     """What an aligned run records of its making."""
     return {
         "run": str(source.path),
-        "run_began": _beginning(source),
+        "run_began": beginning(source),
         "reference": str(reference.path),
-        "reference_began": _beginning(reference),
+        "reference_began": beginning(reference),
         "method": method,
     }
 
 
-def _beginning(run: Run) -> str:
+def beginning(run: Run) -> str:
     """When a run began, and a digest of with what: one made again has another."""
     header = json.dumps([run.config, run.environment], sort_keys=True)
     return f"{run.created}, {hashlib.sha256(header.encode()).hexdigest()[:8]}"
@@ -228,10 +232,10 @@ def _kept_info(source: Run) -> dict[str, np.ndarray]:
     return {name: values[:, kept] for name, values in source.info().items()}
 
 
-def _is_of(aligned: Run, source: Run) -> bool:
-    """Whether a run holds the aligned draws of another."""
+def _is_of(aligned: Run, source: Run, reference: Run) -> bool:
+    """Whether a run holds the draws of another, aligned to the reference."""
     found = aligned.config.get("aligned")
-    return found is not None and found == _made_of(source, source, found["method"])
+    return found is not None and found == _made_of(source, reference, found["method"])
 
 
 def _say(target: Run, console: Console) -> None:

@@ -8,32 +8,61 @@ import tyro
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What is compared with what, and on which inputs.
+
+    Attributes:
+        runs: The methods, of one data set; without --reference the first is it.
+        reference: The run, or the file of predictive probabilities, to compare with.
+        predictions: Files of predictive probabilities, a row an example: FILE.npz,
+            FILE.npz:NAME, or text with commas or spaces.
+        labels: For files alone their true classes: text, one a line, or FILE.npz:NAME.
+        ood: Other inputs to be told from the test points, such as kmnist.
+        shift: Corruptions of the test points, such as gaussian_noise.
+        severities: Of the corruptions, from 1 to 5.
+        temperature_scaling: Show each method with its logits divided by a temperature
+            too, which each half of the test points gets from the other half.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]] = ()
+    reference: str | None = None
+    predictions: tuple[str, ...] = ()
+    labels: str | None = None
+    ood: tuple[str, ...] = ()
+    shift: tuple[str, ...] = ()
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    temperature_scaling: bool = False
+
+
+@dataclass(frozen=True)
 class Evaluate:
-    """Compare runs with a reference run: print the table, write summary.json.
+    """Compare methods with a reference: print tables; write them as JSON, CSV, LaTeX.
 
     Example: symjax evaluate demo/hmc demo/ensemble demo/sghmc
 
+    Example: symjax evaluate --reference hmc.npz:cifar10 --predictions mine.csv
+
+    Predictions of a run are kept in its folder, and read by the next evaluation.
+
     Attributes:
-        runs: The reference first, then the methods to compare with it.
-        out: Folder for what is written. Default: the reference's.
+        out: Folder for what is written. Default: the reference's, or the present one.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    compared: Annotated[Compared, tyro.conf.arg(name="")] = Compared()
     out: Path | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """Compare runs with a reference run and write report.html and summary.json.
+    """Compare methods with a reference, as evaluate does, and write report.html too.
 
     Example: symjax report demo/hmc demo/ensemble demo/sghmc
 
     Attributes:
-        runs: The reference first, then the methods to compare with it.
-        out: Folder for what is written. Default: the reference's.
+        out: Folder for what is written. Default: the reference's, or the present one.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    compared: Annotated[Compared, tyro.conf.arg(name="")] = Compared()
     out: Path | None = None
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from symjax import store
-from symjax.cli import chains, results
+from symjax.cli import chains, comparing, results
+from symjax.cli.analyses import Compared
 from symjax.cli.fits import Ensemble
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Demo, Fit, Problem, Sample
@@ -52,7 +53,7 @@ def demo(command: Demo, console: Console) -> None:
         console.rule(name, align="left")
         paths.append(_execute(planned, command.out / name, console))
     console.rule("comparison", align="left")
-    evaluated = results.compare_runs(paths)
+    evaluated = comparing.compare(Compared(tuple(paths)))
     results.write_summary(evaluated, command.out, console)
     results.write_page(evaluated, command.out, console)
 

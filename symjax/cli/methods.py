@@ -233,7 +233,9 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     trajectory by the reference rule.
     """
     if isinstance(command, Fit):
-        return getattr(fitting.options_of(command), "num_samples", 1)
+        options = fitting.options_of(command)
+        numbers = ("cycle_length", "num_masks", "num_samples")
+        return math.prod(getattr(options, name, 1) for name in numbers)
     options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
         return isokinetic.GRADIENTS_PER_STEP

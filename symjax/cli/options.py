@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.fits import Dropout, Ensemble, Mfvi, Snapshot, Svgd, Swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
@@ -152,13 +152,14 @@ class Fit:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    method: Literal["ensemble", "snapshot", "swag", "dropout", "mfvi", "svgd"] = (
-        "ensemble"
-    )
+    method: Literal[
+        "ensemble", "snapshot", "swag", "dropout", "laplace", "mfvi", "svgd"
+    ] = "ensemble"
     ensemble: Ensemble = Ensemble()
     snapshot: Snapshot = Snapshot()
     swag: Swag = Swag()
     dropout: Dropout = Dropout()
+    laplace: Laplace = Laplace()
     mfvi: Mfvi = Mfvi()
     svgd: Svgd = Svgd()
     num_members: int = 10

@@ -1,144 +1,92 @@
 """`symjax evaluate`, `report`, `list` and `export`: what was made of finished runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from symjax import evaluation, progress, report, store, trees
-from symjax.cli import alignment, bias, chains, posteriors, surfaces
+from symjax import report, store, trees
+from symjax.cli import comparing, surfaces
 from symjax.cli.analyses import Evaluate, Export, List, Report
-from symjax.cli.posteriors import Posterior
-from symjax.report import Comparison, Method, Trace
+from symjax.cli.comparing import Evaluation
 from symjax.store import Run
-from symjax.types import Params
-
-
-MAX_ALIGNED_BYTES = 2**31
-"""Draws of a reference that are aligned on the way, if no aligned run is beside it."""
-
-
-class Evaluation(NamedTuple):
-    """A reference and methods with all that a report shows of them."""
-
-    comparison: Comparison
-    reference: Method
-    methods: tuple[Method, ...]
-    built: Posterior
-    trace: Trace | None
-    run: Run
-    aligned: Params | None
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
-    """Print the table of the runs and write summary.json."""
-    evaluation_ = compare_runs(command.runs)
-    write_summary(evaluation_, command.out or command.runs[0], console)
+    """Print the tables and write summary.json, table.csv and table.tex."""
+    evaluated = comparing.compare(command.compared)
+    write_summary(evaluated, _folder(command, evaluated), console)
 
 
 def write_report(command: Report, console: Console) -> None:
-    """Print the table of the runs and write summary.json and report.html."""
-    evaluation_ = compare_runs(command.runs)
-    out = command.out or command.runs[0]
-    write_summary(evaluation_, out, console)
-    write_page(evaluation_, out, console)
-
-
-def compare_runs(paths: Sequence[Path]) -> Evaluation:
-    """Predict with every run and compare the others with the first.
-
-    Args:
-        paths: Run directories of one data set, the reference first.
-
-    Raises:
-        ValueError: if there is no run, or one without draws or of other data.
-    """
-    if not paths:
-        raise ValueError("`runs` must name at least one run directory, got none.")
-    runs = [store.open(path) for path in paths]
-    names = _names([run.path for run in runs])
-    built = [chains.posterior_of(run) for run in runs]
-    for run, other in zip(runs, built, strict=True):
-        if other.dataset.fingerprint != built[0].dataset.fingerprint:
-            raise ValueError(
-                f"`runs` must be of one data set, but {run.path} is of "
-                f"{other.dataset.name} and {runs[0].path} of {built[0].dataset.name}."
-            )
-    methods = [
-        posteriors.as_method(
-            name, problem, _predict(run, problem, name), _seconds(run)
-        )._replace(bias=bias.read(run))
-        for run, problem, name in zip(runs, built, names, strict=True)
-    ]
-    reference, dataset = runs[0], built[0].dataset
-    trace = _trace(reference)
-    draws = reference.lazy()
-    aligned = alignment.aligned_draws(reference, built[0], MAX_ALIGNED_BYTES)
-    comparison = report.compare(
-        methods[0],
-        methods[1:],
-        _targets(dataset),
-        task=dataset.task,
-        trace=trace,
-        weight=evaluation.summarise(draws),
-        aligned=None if aligned is None else evaluation.summarise(aligned),
-        weight_distances=evaluation.chain_distances(draws),
-        aligned_distances=(
-            None if aligned is None else evaluation.chain_distances(aligned)
-        ),
-    )
-    return Evaluation(
-        comparison,
-        methods[0],
-        tuple(methods[1:]),
-        built[0],
-        trace,
-        reference,
-        aligned,
-    )
+    """The same, and write report.html."""
+    evaluated = comparing.compare(command.compared)
+    out = _folder(command, evaluated)
+    write_summary(evaluated, out, console)
+    write_page(evaluated, out, console)
 
 
 def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
-    """Print the table and the verdict; write summary.json into `out`."""
+    """Print the tables and the verdict; write the files of numbers into `out`."""
     comparison = evaluated.comparison
-    console.print(report.table(comparison))
-    console.print(report.convergence_table(comparison))
+    for table in report.tables(comparison):
+        console.print(table)
+    for note in report.notes(comparison):
+        console.print(note, highlight=False, style="dim")
+    if evaluated.run is not None:
+        console.print(report.convergence_table(comparison))
     for sentence in report.verdict(comparison):
         console.print(f"  • {sentence}", highlight=False)
     with store.explained("make the folder", out, "Choose another `--out`."):
         out.mkdir(parents=True, exist_ok=True)
     store.write_json(out / "summary.json", report.summary(comparison))
+    store.write_text(out / "table.csv", report.csv_table(comparison))
+    store.write_text(out / "table.tex", report.latex(comparison))
 
 
 def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
     """Write report.html into `out`."""
-    dataset = evaluated.built.dataset
-    draws = evaluated.run.lazy()
-    leaves = dict(zip(trees.paths(draws), jax.tree.leaves(draws), strict=True))
+    run, built = evaluated.run, evaluated.built
+    leaves, draws = None, None
+    if run is not None:
+        draws = run.lazy()
+        paths = trees.paths(draws)
+        leaves = dict(zip(paths, jax.tree.leaves(draws), strict=True))
     pictures = report.pictures(
         evaluated.comparison,
         evaluated.reference,
         evaluated.methods,
-        _targets(dataset),
-        x=dataset.test.x,
+        evaluated.targets,
+        x=None if built is None else built.dataset.test.x,
         trace=evaluated.trace,
-        read_leaf=leaves.__getitem__,
+        read_leaf=None if leaves is None else leaves.__getitem__,
     )
-    if evaluated.aligned is not None:
-        pictures += surfaces.pictures(draws, evaluated.aligned, evaluated.built)
-    run = evaluated.run
+    if evaluated.aligned is not None and built is not None:
+        pictures += surfaces.pictures(draws, evaluated.aligned, built)
+    config = {"reference": evaluated.reference.name}
+    if run is not None:
+        config = {
+            "config": run.config,
+            "environment": run.environment,
+            "created": run.created,
+        }
+    name = evaluated.reference.name if built is None else built.dataset.name
     page = report.write(
         out / "report.html",
         evaluated.comparison,
         pictures,
-        {"config": run.config, "environment": run.environment, "created": run.created},
-        title=f"Reference posterior: {dataset.name}",
+        config,
+        title=f"Reference posterior: {name}",
     )
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+
+
+def _folder(command: Evaluate | Report, evaluated: Evaluation) -> Path:
+    """Where to write: what was asked, else the reference's run, else here."""
+    if command.out is not None:
+        return command.out
+    return Path() if evaluated.run is None else evaluated.run.path
 
 
 def list_runs(command: List, console: Console) -> None:
@@ -186,49 +134,6 @@ def export(command: Export, console: Console) -> None:
             f"`file` must end in .npz or .nc (ArviZ), got {command.file.name!r}."
         )
     console.print(f"Wrote {command.file}", highlight=False, soft_wrap=True)
-
-
-def _predict(run: Run, built: Posterior, name: str) -> Any:
-    like = built.shapes
-    total = run.num_chains * run.committed.num_draws
-    with progress.bar(f"Predicting with {name}", total) as update:
-        return evaluation.predict(
-            built.apply,
-            run.lazy(like),
-            built.dataset.test.x,
-            progress=lambda done, _: update(done, ""),
-        )
-
-
-def _trace(run: Run) -> Trace | None:
-    info = run.info()
-    if "log_density" not in info or run.kept is None:
-        return None
-    return Trace(
-        info["log_density"],
-        info.get("acceptance_rate"),
-        info.get("is_divergent"),
-        num_warmup=run.config["run"]["num_discarded"],
-    )
-
-
-def _targets(dataset: Any) -> np.ndarray:
-    targets = np.asarray(dataset.test.y)
-    if dataset.task == "classification":
-        return targets
-    return targets * dataset.target_std + dataset.target_mean
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Each run's folder name, or its whole path where names repeat."""
-    names = [path.name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    return [str(path) for path in paths]
-
-
-def _seconds(run: Run) -> float | None:
-    return chains.seconds(run.path) or None
 
 
 def _describe(run: Run) -> list[str]:

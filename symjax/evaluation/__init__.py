@@ -46,7 +46,6 @@ from symjax.evaluation.predictive import (
     between_chains,
     chain_disagreement,
     gaussian_mixture_nll,
-    mixture_nll,
     moment_matched_nll,
     negative_log_likelihood,
     predict,

@@ -12,12 +12,15 @@ References:
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Integer
 from scipy import special
 
 from symjax import checks
 from symjax.evaluation import arguments
 from symjax.evaluation.predictive.summary import Predictions, summarise_predictions
+
+
+_BLOCK_VALUES = 2**19
 
 
 def mutual_information(
@@ -74,9 +77,12 @@ def pairwise_mutual_information(
     for i, (chain, draw) in enumerate(np.ndindex(num_chains, num_draws)):
         one = special.softmax(logits[chain, draw, kept].astype(float), axis=-1)
         probs[i], entropy[i] = one, special.entr(one).sum() / len(kept)
-    upper = np.triu_indices(count, 1)
-    mixed = np.asarray(_mixed_entropies(probs.reshape(count, -1)), float)[upper]
-    return mixed / len(kept) - (entropy[upper[0]] + entropy[upper[1]]) / 2
+    mixed = _sum_of_blocks(probs.reshape(count, -1))
+    i, j = np.triu_indices(count, 1)
+    is_near = j - i <= count // 2
+    offset = np.where(is_near, j - i, count + i - j) - 1
+    of_pair = mixed[np.where(is_near, i, j), offset]
+    return of_pair / len(kept) - (entropy[i] + entropy[j]) / 2
 
 
 def disagreement(
@@ -101,20 +107,38 @@ def disagreement(
     return float(1 - same.mean())
 
 
+def _sum_of_blocks(
+    probs: Float[np.ndarray, "member value"],
+) -> Float[np.ndarray, "member offset"]:
+    """`_mixed_entropies` of all values, in float64 from blocks that stay in a cache."""
+    count, num_values = probs.shape
+    width = min(num_values, max(64, _BLOCK_VALUES // count))
+    # A value that is 0 for all members adds nothing.
+    probs = np.pad(probs, [(0, 0), (0, -num_values % width)])
+    total = np.zeros((count, count // 2))
+    for start in range(0, num_values, width):
+        total += np.asarray(_mixed_entropies(probs[:, start : start + width]))
+    return total
+
+
 @jax.jit
 def _mixed_entropies(
     probs: Float[np.ndarray | Array, "member value"],
-) -> Float[Array, "member member"]:
-    """`-sum m log m` of the mean `m` of every two members' values."""
-    probs = jnp.asarray(probs)
-    half = probs / 2
+) -> Float[Array, "member offset"]:
+    """`-sum m log m` of the mean `m` of each member's values and of the next ones'.
 
-    def of_member(one: Float[Array, " value"]) -> Float[Array, " member"]:
-        m = one + half
+    The next half of them, around the end: so that each pair is taken once.
+    """
+    half = jnp.asarray(probs) / 2
+    count = len(half)
+    around = jnp.concatenate([half, half])
+
+    def of_member(i: Integer[Array, ""]) -> Float[Array, " offset"]:
+        m = half[i] + jax.lax.dynamic_slice_in_dim(around, i + 1, count // 2)
         # The least normal number: 0 log 0 is 0.
         return -(m * jnp.log(jnp.maximum(m, 2.0**-126))).sum(axis=1)
 
-    return jax.lax.map(of_member, half)
+    return jax.lax.map(of_member, jnp.arange(count))
 
 
 def _at_least_two(count: int) -> None:

@@ -1,14 +1,19 @@
 """From predictions to numbers, to a verdict in plain words, to a page.
 
-`compare` computes, `summary`, `verdict`, `table` and `convergence_table` say what came
-out, `pictures` draws, and `write` puts all of it into one HTML file.
+`compare` computes, `summary`, `verdict`, `tables`, `convergence_table`, `csv_table` and
+`latex` say what came out, `pictures` draws, and `write` puts all of it into one HTML
+file.
 """
 
 from symjax.report.bias import bias_finding
-from symjax.report.comparison import Bias, Comparison, Method, Scores, Trace, compare
+from symjax.report.columns import notes
+from symjax.report.comparison import Comparison, Trace, compare
 from symjax.report.convergence import convergence_table
+from symjax.report.formats import csv_table, latex
 from symjax.report.gallery import Picture, pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write
+from symjax.report.scores import Bias, Method, Scores
+from symjax.report.scoring import ood_scores
 from symjax.report.surfaces import across, between
-from symjax.report.tables import summary, table
+from symjax.report.tables import summary, tables

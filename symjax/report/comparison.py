@@ -1,78 +1,15 @@
 """The comparison of methods with the reference, as numbers."""
 
-import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Num
+from jaxtyping import Bool, Float, Num
 
 from symjax import evaluation
-from symjax.evaluation import ChainDistances, Convergence, SpreadComparison
-
-
-Numbers: TypeAlias = Array | np.ndarray
-Task: TypeAlias = Literal["classification", "regression"]
-
-Bias: TypeAlias = SpreadComparison | Literal["unchecked"] | None
-"""Of a sampler without accept step what halving its step size showed, or that this was
-not tried; None for all others."""
-
-
-class Method(NamedTuple):
-    """What a method, or the reference, predicts for the test points.
-
-    Attributes:
-        name: As it is to be called.
-        outputs: What `evaluation.predict` returned: logits of two or more classes, or
-            for regression the means.
-        std: For regression, the noise standard deviation of every draw; without it
-            there is no negative log likelihood.
-        seconds: What the run took.
-        bias: Of its step size.
-    """
-
-    name: str
-    outputs: Float[Numbers, "chain draw example output"]
-    std: Float[Numbers, "chain draw example output"] | None = None
-    seconds: float | None = None
-    bias: Bias = None
-
-
-class Scores(NamedTuple):
-    """How one method does; None where a number has no meaning or can't be had.
-
-    NaN throughout stands for predictions that are not finite.
-
-    Attributes:
-        name: Of the method.
-        accuracy: Share of test points whose most probable class is the true one.
-        nll: Mean negative log density of the test targets under the average over draws
-            of the predictive densities, in nats.
-        ece: Expected calibration error.
-        brier: Brier score.
-        rmse: Root mean squared error of the predictive mean, in units of the targets.
-        gaussian_nll: `nll` of a Gaussian of the same predictive mean and variance.
-        agreement: Share of test points that get the reference's class.
-        total_variation: Mean total variation distance to the reference's probabilities.
-        mean_distance: Root mean squared distance of predictive means to the
-            reference's, in units of the targets.
-        seconds: What the run took.
-        bias: Of the step size.
-    """
-
-    name: str
-    accuracy: float | None = None
-    nll: float | None = None
-    ece: float | None = None
-    brier: float | None = None
-    rmse: float | None = None
-    gaussian_nll: float | None = None
-    agreement: float | None = None
-    total_variation: float | None = None
-    mean_distance: float | None = None
-    seconds: float | None = None
-    bias: Bias = None
+from symjax.evaluation import ChainDistances, Convergence
+from symjax.report import scoring
+from symjax.report.scores import Method, Numbers, Scores, Task, pool
 
 
 class Trace(NamedTuple):
@@ -139,7 +76,7 @@ class Comparison(NamedTuple):
 def compare(
     reference: Method,
     methods: Sequence[Method],
-    targets: Num[Numbers, "example ..."],
+    targets: Num[Numbers, "example ..."] | None,
     *,
     task: Task,
     trace: Trace | None = None,
@@ -153,7 +90,8 @@ def compare(
     Args:
         reference: The reference; several chains allow to judge it.
         methods: The methods, none or more.
-        targets: Labels `(example,)`, or real targets `(example, output)`.
+        targets: Labels `(example,)`, or real targets `(example, output)`; None where
+            they are not known, of a classification.
         task: Kind of targets.
         trace: What the chains of the reference logged.
         weight: Convergence of its weights, from `evaluation.summarise`.
@@ -165,32 +103,30 @@ def compare(
         The numbers of the report.
 
     Raises:
-        ValueError: If the reference has one logit only, or two methods have one name.
+        ValueError: If the reference has one logit only or predictions that are not
+            finite, two methods have one name, or one predicts other test points.
     """
-    names = [method.name for method in (reference, *methods)]
-    if len(set(names)) < len(names):
-        raise ValueError(f"`methods` must have names of their own; got {names}.")
-    classes = reference.outputs.shape[3]
-    if task == "classification" and classes < 2:
-        raise ValueError(
-            f"`reference` must have logits of two or more classes; got {classes}. Give "
-            "the log odds of label 1 beside zeros for label 0."
-        )
+    _check(reference, methods, task)
     if task == "classification":
-        score = _classification
-        centre = evaluation.probs_from_logits(reference.outputs)
+        if not np.isfinite(reference.outputs).all():
+            raise ValueError(scoring.diverged(reference))
+        by_chain = evaluation.probs_by_chain(reference.outputs)
+        of_reference = scoring.classification(reference, targets)
+        of_methods = [
+            scoring.classification(method, targets, reference, by_chain)
+            for method in methods
+        ]
         values = evaluation.probs_by_draw(reference.outputs)
     else:
-        score = _regression
-        centre = np.mean(reference.outputs, axis=(0, 1), dtype=float)
+        of_reference = scoring.regression(reference, targets)
+        of_methods = [
+            scoring.regression(method, targets, reference) for method in methods
+        ]
         values = np.asarray(reference.outputs)
     comparison = Comparison(
         task=task,
-        reference=score(reference, targets)._replace(bias=reference.bias),
-        methods=tuple(
-            score(method, targets, centre)._replace(bias=method.bias)
-            for method in methods
-        ),
+        reference=of_reference,
+        methods=_by_family(methods, of_methods),
         between_chains=_between_chains(reference, task),
         function=evaluation.summarise(values),
         weight=weight,
@@ -205,54 +141,41 @@ def compare(
     return comparison if trace is None else _with_trace(comparison, trace)
 
 
-def _classification(
-    method: Method,
-    labels: Num[Numbers, " example"],
-    reference_probs: Float[np.ndarray, "example class"] | None = None,
-) -> Scores:
-    if reference_probs is not None and not np.isfinite(method.outputs).all():
-        return _not_finite(
-            method, ("accuracy", "nll", "ece", "brier", "agreement", "total_variation")
+def _check(reference: Method, methods: Sequence[Method], task: Task) -> None:
+    """Require what can be compared.
+
+    Raises:
+        ValueError: If it can't.
+    """
+    names = [method.name for method in (reference, *methods)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`methods` must have names of their own; got {names}.")
+    classes = reference.outputs.shape[3]
+    if task == "classification" and classes < 2:
+        raise ValueError(
+            f"`reference` must have logits of two or more classes; got {classes}. Give "
+            "the log odds of label 1 beside zeros for label 0."
         )
-    probs = evaluation.probs_from_logits(method.outputs)
-    scores = Scores(
-        name=method.name,
-        accuracy=evaluation.accuracy(probs, labels),
-        nll=evaluation.negative_log_likelihood(method.outputs, labels),
-        ece=evaluation.expected_calibration_error(probs, labels),
-        brier=evaluation.brier_score(probs, labels),
-        seconds=method.seconds,
-    )
-    if reference_probs is None:
-        return scores
-    return scores._replace(
-        agreement=evaluation.agreement(probs, reference_probs),
-        total_variation=evaluation.total_variation(probs, reference_probs),
-    )
+    wanted = reference.outputs.shape[2:]
+    for method in methods:
+        if method.outputs.shape[2:] != wanted:
+            raise ValueError(
+                f"`methods` must predict what {reference.name} does, {wanted[0]:,} "
+                f"test points with {wanted[1]} outputs each, but {method.name} has "
+                f"{method.outputs.shape[2]:,} with {method.outputs.shape[3]}."
+            )
 
 
-def _regression(
-    method: Method,
-    targets: Num[Numbers, "example output"],
-    reference_mean: Float[np.ndarray, "example output"] | None = None,
-) -> Scores:
-    if reference_mean is not None and not np.isfinite(method.outputs).all():
-        return _not_finite(method, ("rmse", "nll", "gaussian_nll", "mean_distance"))
-    mean, std = method.outputs, method.std
-    targets = np.asarray(targets, float)
-    scores = Scores(
-        name=method.name,
-        rmse=evaluation.rmse(mean, targets),
-        seconds=method.seconds,
+def _by_family(
+    methods: Sequence[Method], of_methods: Sequence[Scores]
+) -> tuple[Scores, ...]:
+    """The scores, those of one family as one, where its first was."""
+    families: dict[str, list[Scores]] = {}
+    for method, found in zip(methods, of_methods, strict=True):
+        families.setdefault(method.family or f"alone: {method.name}", []).append(found)
+    return tuple(
+        found[0] if len(found) == 1 else pool(found) for found in families.values()
     )
-    if std is not None:
-        scores = scores._replace(
-            nll=evaluation.gaussian_mixture_nll(mean, std, targets),
-            gaussian_nll=evaluation.moment_matched_nll(mean, std, targets),
-        )
-    if reference_mean is not None:
-        scores = scores._replace(mean_distance=evaluation.rmse(mean, reference_mean))
-    return scores
 
 
 def _between_chains(reference: Method, task: Task) -> Scores | None:
@@ -286,8 +209,3 @@ def _with_trace(comparison: Comparison, trace: Trace) -> Comparison:
         ),
         divergences=None if divergent is None else np.sum(divergent[:, kept], axis=1),
     )
-
-
-def _not_finite(method: Method, fields: tuple[str, ...]) -> Scores:
-    nothing = dict.fromkeys(fields, math.nan)
-    return Scores(method.name, seconds=method.seconds)._replace(**nothing)

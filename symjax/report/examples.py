@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Num
 from scipy import special
 
-from symjax.report.comparison import Numbers
+from symjax.report.scores import Numbers
 
 
 def as_images(

@@ -12,7 +12,8 @@ from symjax.evaluation.convergence import SlowQuantity
 from symjax.evaluation.reading import Leaf, take
 from symjax.report import examples
 from symjax.report.chains import flat, sample
-from symjax.report.comparison import Comparison, Method, Numbers, Trace
+from symjax.report.comparison import Comparison, Trace
+from symjax.report.scores import Method, Numbers
 
 
 _INTERVAL = 0.9

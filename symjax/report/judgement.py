@@ -12,8 +12,9 @@ from symjax.evaluation import Convergence, share_below
 from symjax.plots.style import percent
 from symjax.report import bias, chains
 from symjax.report.chains import Finding, Tone, flat
-from symjax.report.comparison import Comparison, Scores
+from symjax.report.comparison import Comparison
 from symjax.report.convergence import symmetry
+from symjax.report.scores import Scores
 
 
 _RHAT = 1.05

@@ -14,10 +14,11 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from symjax.report import convergence
+from symjax.report.columns import Section, notes, sections
 from symjax.report.comparison import Comparison
 from symjax.report.gallery import Picture
 from symjax.report.judgement import findings
-from symjax.report.tables import Row, columns, rows, tiles
+from symjax.report.tables import Row, rows, tiles
 from symjax.report.template import PAGE
 from symjax.store.files import explained
 
@@ -77,8 +78,6 @@ def render(
     Returns:
         HTML that loads nothing and runs no script.
     """
-    shown = columns(comparison)
-    headings = ["method", *(column.heading for column in shown)]
     return Template(PAGE).substitute(
         title=escape(title),
         facts=escape(_facts(comparison)),
@@ -90,9 +89,8 @@ def render(
             f'<li class="{finding.tone}">{_prose(finding.text)}</li>'
             for finding in findings(comparison)
         ),
-        head="".join(f"<th>{escape(heading)}</th>" for heading in headings),
-        rows=_lines(_row(row) for row in rows(comparison, shown)),
-        reading=_prose(_table_reading(comparison)),
+        notes=_prose(" ".join(notes(comparison))),
+        tables=_lines(_table(comparison, section) for section in sections(comparison)),
         convergence=_convergence(comparison),
         pictures=_lines(_section(picture) for picture in pictures),
         config=escape(json.dumps(config, indent=2, default=str, ensure_ascii=False)),
@@ -128,6 +126,18 @@ def _facts(comparison: Comparison) -> str:
             *took,
             f"{comparison.num_examples:,} test points",
         ]
+    )
+
+
+def _table(comparison: Comparison, section: Section) -> str:
+    head = "".join(f"<th>{escape(column.heading)}</th>" for column in section.columns)
+    body = _lines(_row(row) for row in rows(comparison, section.columns))
+    return (
+        f"<h3>{escape(section.title)}</h3>"
+        '<div class="scroll"><table>'
+        f"<thead><tr><th>method</th>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+        f'<p class="reading">{_prose(section.reading)}</p>'
     )
 
 
@@ -173,20 +183,4 @@ def _section(picture: Picture) -> str:
         f'<section><h2>{title}</h2><figure><div class="scroll">'
         f'<img alt="{title}" style="{size}" src="{source}"></div>'
         f"<figcaption>{reading}</figcaption></figure></section>"
-    )
-
-
-def _table_reading(comparison: Comparison) -> str:
-    text = "↑ more is better, ↓ less is better; the best of a column is in colour. "
-    if comparison.task == "regression":
-        return text + (
-            "NLL (nats) is that of the average of the draws' predictive densities, "
-            "Gaussian NLL that of one Gaussian with the same mean and variance. "
-            "Distance of means is the root mean squared distance to the reference's "
-            "predictive means, in units of the targets."
-        )
-    return text + (
-        "NLL (nats), ECE and Brier score are on the test points; agreement and total "
-        "variation are measured to the reference, and between chains from each chain "
-        "of the reference to the others together."
     )

@@ -1,7 +1,7 @@
 """The comparison as a table for the terminal and the page, and as a dictionary."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +13,9 @@ from symjax.evaluation import SpreadComparison
 from symjax.evaluation.convergence import share_below
 from symjax.plots.style import percent
 from symjax.report import convergence, judgement
-from symjax.report.comparison import Bias, Comparison, Scores
-
-
-class Column(NamedTuple):
-    """A column: its heading, its field of `Scores`, whether more or less is better."""
-
-    heading: str
-    field: str
-    show: Callable[[float], str]
-    better: Callable[..., float] | None
+from symjax.report.columns import Column, Section, all_scores, sections
+from symjax.report.comparison import Comparison
+from symjax.report.scores import NUMBERS, Bias, Scores, value
 
 
 class Cell(NamedTuple):
@@ -40,54 +33,68 @@ class Row(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-_CLASSIFICATION = (
-    Column("accuracy ↑", "accuracy", "{:.1%}".format, max),
-    Column("NLL ↓", "nll", "{:.4f}".format, min),
-    Column("ECE ↓", "ece", "{:.4f}".format, min),
-    Column("Brier ↓", "brier", "{:.4f}".format, min),
-    Column("agreement ↑", "agreement", "{:.1%}".format, max),
-    Column("total variation ↓", "total_variation", "{:.4f}".format, min),
-)
-_REGRESSION = (
-    Column("RMSE ↓", "rmse", "{:.4g}".format, min),
-    Column("NLL ↓", "nll", "{:.4f}".format, min),
-    Column("Gaussian NLL ↓", "gaussian_nll", "{:.4f}".format, min),
-    Column("distance of means ↓", "mean_distance", "{:.3g}".format, min),
-)
-_SECONDS = Column("seconds", "seconds", "{:,.0f}".format, None)
+WIDTH = 80
+"""Of a terminal that a table is to fit."""
 
-
-def columns(comparison: Comparison) -> tuple[Column, ...]:
-    """The columns for the task; seconds only where they are known."""
-    of_task = _CLASSIFICATION if comparison.task == "classification" else _REGRESSION
-    timed = any(s.seconds is not None for s in _all_scores(comparison))
-    return (*of_task, _SECONDS) if timed else of_task
+_NAME_WIDTH = 24
 
 
 def rows(comparison: Comparison, shown: Sequence[Column]) -> list[Row]:
-    """The reference, the methods, and last the ceiling between chains."""
+    """The reference, the methods, and last the ceiling; those with a number only."""
+    every = all_scores(comparison, with_ceiling=True)
+    kinds = ["reference", *("method" for _ in comparison.methods), "ceiling"]
     best = [_best(column, comparison) for column in shown]
-    kinds = ["reference", *("method" for _ in comparison.methods)]
-    listed = [
-        Row(scores.name, kind, _cells(scores, shown, best))
-        for kind, scores in zip(kinds, _all_scores(comparison), strict=True)
-    ]
-    between = comparison.between_chains
-    if between is not None:
-        listed.append(
-            Row(between.name, "ceiling", _cells(between, shown, [set()] * len(shown)))
-        )
+    listed = []
+    for kind, scores in zip(kinds, every, strict=False):
+        marked = [set()] * len(shown) if kind == "ceiling" else best
+        if any(value(scores, column.key) is not None for column in shown):
+            listed.append(Row(scores.name, kind, _cells(scores, shown, marked)))
     return listed
 
 
-def table(comparison: Comparison) -> Table:
-    """The comparison as a table for a terminal 80 columns wide, the best in bold."""
-    shown = [c for c in columns(comparison) if c.field not in {"brier", "seconds"}]
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    drawn.add_column("method", no_wrap=True)
-    for column in shown:
-        drawn.add_column(column.heading, justify="right", no_wrap=True)
-    for row in rows(comparison, shown):
+def tables(comparison: Comparison) -> list[Table]:
+    """The comparison as tables for a terminal 80 columns wide, the best in bold."""
+    return [
+        _drawn(comparison, section.title if first else "", columns)
+        for section in sections(comparison)
+        for first, columns in _fitting(comparison, section)
+    ]
+
+
+def _fitting(
+    comparison: Comparison, section: Section
+) -> Iterator[tuple[bool, list[Column]]]:
+    """The columns in as many parts as the width asks for, the first one marked."""
+    part: list[Column] = []
+    listed = rows(comparison, section.columns)
+    names = [len(row.name) for row in listed]
+    start = left = WIDTH - min(_NAME_WIDTH, max([*names, len("method")]))
+    first = True
+    for number, column in enumerate(section.columns):
+        texts = [row.cells[number].text for row in listed]
+        lines = [*_heading(column).splitlines(), *texts]
+        width = max(map(len, lines)) + 2
+        if part and width > left:
+            yield first, part
+            part, left, first = [], start, False
+        part.append(column)
+        left -= width
+    yield first, part
+
+
+def _drawn(comparison: Comparison, title: str, columns: Sequence[Column]) -> Table:
+    drawn = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    drawn.add_column("method", overflow="fold", max_width=_NAME_WIDTH)
+    for column in columns:
+        drawn.add_column(_heading(column), justify="right", no_wrap=True)
+    for row in rows(comparison, columns):
         cells = [Text(cell.text, "bold" if cell.is_best else "") for cell in row.cells]
         if row.kind == "ceiling":
             drawn.add_section()
@@ -95,20 +102,24 @@ def table(comparison: Comparison) -> Table:
     return drawn
 
 
+def _heading(column: Column) -> str:
+    """In two lines where it is long."""
+    words = column.heading.rsplit(" ", 2 if column.better else 1)
+    if len(column.heading) <= 11 or len(words) < (3 if column.better else 2):
+        return column.heading
+    return f"{words[0]}\n{' '.join(words[1:])}"
+
+
 def summary(comparison: Comparison) -> dict[str, Any]:
     """The numbers of a comparison under fixed names, for scripts.
 
     Of JSON values only; what has no meaning or can't be had is None.
     """
-    regression = comparison.task == "regression"
-    distances = ("agreement", "total_variation")
-    fields = ("accuracy", "nll", "ece", *distances)
-    if regression:
-        distances = (*distances, "mean_distance")
-        fields = (*fields, "rmse", "gaussian_nll", "mean_distance")
+    distances = ("agreement", "total_variation", "mean_distance")
     function, weight = comparison.function, comparison.weight
     return {
-        "methods": {s.name: _numbers(s, fields) for s in _all_scores(comparison)},
+        "methods": {s.name: _everything(s) for s in all_scores(comparison)},
+        "best": _winners(comparison),
         "between_chain": _numbers(comparison.between_chains, distances),
         "rhat": {
             "function_share_below_1.05": share_below(function.rhat, 1.05),
@@ -119,7 +130,7 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             for name, of in (("function", function), ("weight", weight))
         },
         "convergence": convergence.numbers(comparison),
-        "step_size_bias": {s.name: _bias(s.bias) for s in _all_scores(comparison)},
+        "step_size_bias": {s.name: _bias(s.bias) for s in all_scores(comparison)},
         "acceptance": _number(_acceptance(comparison)),
         "seconds": _number(_seconds(comparison)),
     }
@@ -142,31 +153,62 @@ def tiles(comparison: Comparison) -> list[tuple[str, str]]:
     return shown
 
 
-def _all_scores(comparison: Comparison) -> tuple[Scores, ...]:
-    return (comparison.reference, *comparison.methods)
-
-
 def _cells(
     scores: Scores, shown: Sequence[Column], best: list[set[str]]
 ) -> tuple[Cell, ...]:
-    texts = [_show(column, scores) for column in shown]
-    is_best = [text in marked for text, marked in zip(texts, best, strict=True)]
-    return tuple(Cell(*cell) for cell in zip(texts, is_best, strict=True))
+    cells = []
+    for column, marked in zip(shown, best, strict=True):
+        number = value(scores, column.key)
+        text = _show(column, number)
+        error = _number(scores.errors.get(column.key))
+        with_error = text if error is None else f"{text} ± {column.show(error)}"
+        cells.append(Cell(with_error, text in marked))
+    return tuple(cells)
 
 
 def _best(column: Column, comparison: Comparison) -> set[str]:
     """The best values of a column as they are shown, so that ties are ties."""
-    every = _all_scores(comparison)
-    values = [_number(getattr(scores, column.field)) for scores in every]
-    known = [value for value in values if value is not None]
+    values = [_number(value(s, column.key)) for s in all_scores(comparison)]
+    known = [number for number in values if number is not None]
     if column.better is None or len(known) < 2:
         return set()
     return {column.show(column.better(known))}
 
 
-def _show(column: Column, scores: Scores) -> str:
-    value = _number(getattr(scores, column.field))
-    return "–" if value is None else column.show(value)
+def _show(column: Column, number: float | None) -> str:
+    if number is not None and math.isinf(number):
+        return "∞" if number > 0 else "-∞"
+    return "–" if number is None or math.isnan(number) else column.show(number)
+
+
+def _winners(comparison: Comparison) -> dict[str, list[str]]:
+    """Who is best in each column of the tables."""
+    found = {}
+    for section in sections(comparison):
+        for column in section.columns:
+            best = _best(column, comparison)
+            names = [
+                scores.name
+                for scores in all_scores(comparison)
+                if _show(column, value(scores, column.key)) in best
+            ]
+            if names:
+                found[column.key] = names
+    return found
+
+
+def _everything(scores: Scores) -> dict[str, Any]:
+    """All numbers of a method: fields by their name, details as nested dictionaries."""
+    numbers: dict[str, Any] = {key: _number(value(scores, key)) for key in NUMBERS}
+    numbers["num_seeds"] = scores.num_seeds
+    numbers["errors"] = {key: _number(error) for key, error in scores.errors.items()}
+    for key, number in scores.details.items():
+        *path, last = key.split("/")
+        node = numbers
+        for name in path:
+            node = node.setdefault(name, {})
+        node[last] = _number(number)
+    return numbers
 
 
 def _numbers(scores: Scores | None, fields: tuple[str, ...]) -> dict[str, float | None]:
@@ -188,5 +230,5 @@ def _acceptance(comparison: Comparison) -> float | None:
 
 
 def _seconds(comparison: Comparison) -> float | None:
-    known = [s.seconds for s in _all_scores(comparison) if s.seconds is not None]
+    known = [s.seconds for s in all_scores(comparison) if s.seconds is not None]
     return sum(known) if known else None

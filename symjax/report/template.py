@@ -22,6 +22,7 @@ body {
 main { max-width: 50rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -0.015em; margin: 0; }
 h2 { font-size: 1.2rem; line-height: 1.3; margin: 3.2rem 0 0.6rem; }
+h3 { font-size: 1rem; line-height: 1.3; margin: 1.6rem 0 0.3rem; }
 p { margin: 0.4rem 0; }
 .facts, figcaption, .reading { color: var(--muted); }
 .facts { margin-bottom: 1.6rem; }
@@ -79,15 +80,8 @@ $verdict
 </section>
 <section>
 <h2>Comparison</h2>
-<div class="scroll">
-<table>
-<thead><tr>$head</tr></thead>
-<tbody>
-$rows
-</tbody>
-</table>
-</div>
-<p class="reading">$reading</p>
+<p class="reading">$notes</p>
+$tables
 </section>
 $convergence
 $pictures

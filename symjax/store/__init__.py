@@ -8,6 +8,7 @@ A run is a folder:
     info/         one zarr v3 array a field of the sampler's Info, (chain, iteration)
     state/        the sampler's state and keys, an Orbax checkpoint a commit
     commit.json   how many iterations and draws count
+    predictions/  what its draws predict on named inputs, made by an evaluation
     lock          who writes the run at the moment
 
 Draws and Info are on the disk before the state is saved, and the state before
@@ -19,8 +20,21 @@ overwritten when the run goes on.
 from symjax.store.commits import Commit
 from symjax.store.directory import claim, create, open
 from symjax.store.export import export_arviz, export_npz
-from symjax.store.files import StoreError, explained, read_json, write_json
+from symjax.store.files import (
+    StoreError,
+    explained,
+    read_json,
+    write_json,
+    write_text,
+)
 from symjax.store.leaves import StoredLeaf
 from symjax.store.lock import hold
+from symjax.store.outputs import (
+    StoredPredictions,
+    blocks,
+    open_predictions,
+    read_averages,
+    write_averages,
+)
 from symjax.store.predictions import read_probs
 from symjax.store.runs import Run

@@ -71,12 +71,17 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         path: The file, made if it isn't there.
         value: What `json.dumps` takes.
     """
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Replace a text file in one step, as `write_json` does."""
     path = Path(path)
     partial = path.with_name(path.name + ".tmp")
     with explained("write", path):
         try:
             with partial.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(value, indent=2) + "\n")
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)

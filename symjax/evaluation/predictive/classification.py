@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Integer
 from scipy import special
 
 from symjax.evaluation import arguments
-from symjax.evaluation.predictive.mixture import mixture_nll
 from symjax.evaluation.predictive.summary import summarise_predictions
 
 
@@ -75,9 +74,7 @@ def negative_log_likelihood(
     Returns:
         The mean over examples.
     """
-    predictions = summarise_predictions(logits, labels)
-    assert predictions.log_likelihood is not None
-    return mixture_nll(predictions.log_likelihood)
+    return summarise_predictions(logits, labels).negative_log_likelihood
 
 
 def agreement(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from symjax.evaluation import arguments
+from symjax.evaluation.predictive.mixture import mixture_nll
 
 
 # Values of a block, 1 MB in float64: what stays in a core's cache.
@@ -23,8 +24,8 @@ class Predictions(NamedTuple):
         mean_entropy: Entropy of a draw's probabilities, in nats, averaged over draws.
         mean_logits: Logits averaged over chains and draws.
         votes: Number of draws whose most probable class it is; the first of equals.
-        log_likelihood: Log probability of the label under every draw, in nats, for
-            `mixture_nll`; None where no labels were given.
+        log_likelihood: Log probability of the label under every draw, in nats; None
+            where no labels were given.
     """
 
     probs_by_chain: Float[np.ndarray, "chain example cls"]
@@ -37,6 +38,17 @@ class Predictions(NamedTuple):
     def probs(self) -> Float[np.ndarray, "example cls"]:
         """The predictive probabilities: the softmax averaged over chains and draws."""
         return self.probs_by_chain.mean(axis=0)
+
+    @property
+    def negative_log_likelihood(self) -> float:
+        """That of the mixture over draws, in nats an example.
+
+        Raises:
+            ValueError: If the summary was made without labels.
+        """
+        if self.log_likelihood is None:
+            raise ValueError("`labels` must be given to `summarise_predictions`.")
+        return mixture_nll(self.log_likelihood)
 
 
 def summarise_predictions(

@@ -1,0 +1,98 @@
+"""Methods and references that are files of predictive probabilities."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from symjax import store
+from symjax.report import Method
+
+
+def is_file(word: str) -> bool:
+    """Whether a reference is a file of predictions, not a run."""
+    return ".npz" in word or Path(word).is_file()
+
+
+def read(option: str, word: str) -> Method:
+    """A method of one set of probabilities, its logits their logarithms.
+
+    Args:
+        option: Where it was typed, for the message.
+        word: The file, or `FILE.npz:NAME`.
+
+    Raises:
+        ValueError: if it holds no probabilities.
+    """
+    try:
+        probs = store.read_probs(word)
+    except store.StoreError as error:
+        raise ValueError(f"`{option}`: {error}") from error
+    # The rows sum to 1 to a few digits only; a probability of 0 has no logarithm.
+    probs = probs / probs.sum(axis=1, keepdims=True)
+    name = Path(word).name
+    return Method(name, np.log(np.maximum(probs, np.finfo(float).tiny))[None, None])
+
+
+def refuse_impossible(method: Method, labels: np.ndarray) -> None:
+    """Require some probability for the class of every test point.
+
+    Raises:
+        ValueError: if there are not as many rows as test points, or one gives its class
+            none, which makes the log likelihood minus infinity.
+    """
+    if method.outputs.shape[2] != len(labels):
+        raise ValueError(
+            f"{method.name} must have a row for each of the {len(labels):,} test "
+            f"points, got {method.outputs.shape[2]:,}."
+        )
+    rows = np.arange(len(labels))
+    of_label = np.asarray(method.outputs)[0, 0, rows, labels]
+    bad = np.flatnonzero(of_label <= math.log(np.finfo(float).tiny))
+    if bad.size:
+        raise ValueError(
+            f"{method.name} must give every true class some probability, but row "
+            f"{bad[0] + 1} gives class {labels[bad[0]]} none, as do {bad.size} rows in "
+            "all: its log likelihood is minus infinity. Leave out `--labels`, or write "
+            "the probabilities with more digits."
+        )
+
+
+def read_labels(word: str, num_examples: int, num_classes: int) -> np.ndarray:
+    """The true classes, from text of one number a line or an array of an .npz file.
+
+    Args:
+        word: The file, or `FILE.npz:NAME`.
+        num_examples: How many there must be.
+        num_classes: They are below it.
+
+    Raises:
+        ValueError: if it holds something else.
+    """
+    name, array = word, None
+    try:
+        if ".npz" in word:
+            file, _, key = word.partition(".npz")
+            with np.load(f"{file}.npz", allow_pickle=False) as archive:
+                key = key.removeprefix(":") or "labels"
+                if key not in archive:
+                    raise ValueError(
+                        f"there is no array {key!r}, but {', '.join(archive)}; name "
+                        "one as FILE.npz:NAME"
+                    )
+                array = archive[key]
+        else:
+            array = np.loadtxt(word, dtype=np.int64, ndmin=1)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"`--labels`: {name} can't be read: {error}.") from error
+    if array.dtype.kind not in "iu" or array.shape != (num_examples,):
+        raise ValueError(
+            f"`--labels`: {name} must hold {num_examples} whole numbers, one for each "
+            f"row of the predictions, got {array.dtype} {array.shape}."
+        )
+    if array.min() < 0 or array.max() >= num_classes:
+        raise ValueError(
+            f"`--labels`: {name} must hold classes from 0 to {num_classes - 1}, got "
+            f"{array.min()} to {array.max()}."
+        )
+    return array.astype(np.int64)

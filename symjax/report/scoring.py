@@ -1,0 +1,213 @@
+"""From what a method predicts to its numbers: quality, likeness to the reference."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float, Num
+
+from symjax import evaluation
+from symjax.evaluation import bootstrap, calibration, diversity, ood, selective
+from symjax.evaluation.predictive.mixture import mixture_nll
+from symjax.evaluation.predictive.regression import wasserstein_per_point
+from symjax.evaluation.predictive.summary import Predictions
+from symjax.report.distances import mmd
+from symjax.report.scores import Method, Numbers, Scores
+
+
+_OF_CLASSES = (
+    *("accuracy", "nll", "ece", "ace", "brier", "aurc", "agreement"),
+    *("total_variation", "mutual_information", "disagreement", "mmd_function"),
+)
+_OF_MEANS = (
+    *("rmse", "nll", "gaussian_nll", "mean_distance", "wasserstein", "mmd_function"),
+)
+
+_FEWEST_SAMPLES = 1000
+"""Of a predictive distribution; each draw gives as many as that takes."""
+
+
+def ood_scores(
+    logits: Float[Numbers, "chain draw example output"] | Predictions,
+) -> dict[str, Float[np.ndarray, " example"]]:
+    """Every score that is to tell other inputs apart, higher where they are other.
+
+    Args:
+        logits: Of every draw, or their `evaluation.summarise_predictions`.
+    """
+    if not isinstance(logits, Predictions):
+        logits = evaluation.summarise_predictions(logits)
+    return {
+        "max_softmax_probability": ood.max_softmax_probability(logits.probs),
+        "predictive_entropy": ood.predictive_entropy(logits.probs),
+        "mutual_information": ood.mutual_information(logits),
+        "energy": ood.energy(logits),
+    }
+
+
+def classification(
+    method: Method,
+    labels: Num[Numbers, " example"] | None,
+    reference: Method | None = None,
+    reference_probs: Float[np.ndarray, "chain example output"] | None = None,
+) -> Scores:
+    """Score a classifier.
+
+    Args:
+        method: The method.
+        labels: True classes; without them there is no quality.
+        reference: What it is compared with; None if it is the reference itself.
+        reference_probs: The reference's probabilities by chain.
+    """
+    scores = _begun(method)
+    if not np.isfinite(method.outputs).all():
+        return _not_finite(scores, _OF_CLASSES)
+    predictions = evaluation.summarise_predictions(method.outputs, labels)
+    details = _out_of_distribution(method, predictions)
+    if labels is not None:
+        scores = scores._replace(**_quality(predictions, labels))
+        details |= _under_shift(method, labels)
+    scores = scores._replace(details=details)
+    if _has_members(method):
+        information = diversity.mutual_information(predictions)
+        scores = scores._replace(
+            mutual_information=float(np.mean(information)),
+            disagreement=diversity.disagreement(predictions),
+        )
+    if reference is None or reference_probs is None:
+        return scores
+    compared = bootstrap.compare_to_reference(
+        predictions.probs_by_chain, reference_probs
+    )
+    return scores._replace(
+        agreement=compared.agreement.value,
+        total_variation=compared.total_variation.value,
+        mmd_function=mmd(
+            evaluation.probs_by_draw(method.outputs),
+            evaluation.probs_by_draw(reference.outputs),
+        ),
+        errors={
+            "agreement": compared.agreement.standard_error,
+            "total_variation": compared.total_variation.standard_error,
+        },
+    )
+
+
+def regression(
+    method: Method,
+    targets: Num[Numbers, "example output"],
+    reference: Method | None = None,
+) -> Scores:
+    """Score a regression; `reference` as in `classification`."""
+    scores = _begun(method)
+    if not np.isfinite(method.outputs).all():
+        return _not_finite(scores, _OF_MEANS)
+    mean, std = method.outputs, method.std
+    targets = np.asarray(targets, float)
+    scores = scores._replace(rmse=evaluation.rmse(mean, targets))
+    if std is not None:
+        scores = scores._replace(
+            nll=evaluation.gaussian_mixture_nll(mean, std, targets),
+            gaussian_nll=evaluation.moment_matched_nll(mean, std, targets),
+        )
+    if reference is None:
+        return scores
+    centre = np.mean(reference.outputs, axis=(0, 1), dtype=float)
+    return scores._replace(
+        mean_distance=evaluation.rmse(mean, centre),
+        wasserstein=float(
+            np.mean(wasserstein_per_point(_samples(method), _samples(reference)))
+        ),
+        mmd_function=mmd(mean, np.asarray(reference.outputs)),
+    )
+
+
+def _begun(method: Method) -> Scores:
+    """What is known without looking at predictions."""
+    return Scores(
+        method.name,
+        seconds=method.seconds,
+        bias=method.bias,
+        gradients=method.gradients,
+        mmd_weight=method.mmd_weight,
+        mmd_aligned=method.mmd_aligned,
+    )
+
+
+def _quality(
+    predictions: Predictions, labels: Num[Numbers, " example"]
+) -> dict[str, float]:
+    """All that the true classes say of predictions."""
+    probs = predictions.probs
+    is_correct = probs.argmax(axis=1) == np.asarray(labels)
+    return {
+        "accuracy": evaluation.accuracy(probs, labels),
+        "nll": mixture_nll(predictions.log_likelihood),
+        "ece": evaluation.expected_calibration_error(probs, labels),
+        "ace": calibration.adaptive_calibration_error(probs, labels),
+        "brier": evaluation.brier_score(probs, labels),
+        "aurc": selective.area_under_risk_coverage(probs.max(axis=1), is_correct),
+    }
+
+
+def _out_of_distribution(method: Method, predictions: Predictions) -> dict[str, float]:
+    """How well each score tells each set of other inputs from the test points."""
+    if not method.ood:
+        return {}
+    inside, found = ood_scores(predictions), {}
+    for name, outside in method.ood.items():
+        for score, values in outside.items():
+            detected = ood.detect(inside[score], np.asarray(values))
+            for measure, number in detected._asdict().items():
+                found[f"ood/{name}/{score}/{measure}"] = float(number)
+        if _has_members(method):
+            information = float(np.mean(outside["mutual_information"]))
+            found[f"ood/{name}/mean_mutual_information"] = information
+    return found
+
+
+def _under_shift(method: Method, labels: Num[Numbers, " example"]) -> dict[str, float]:
+    """Quality on the corrupted test points, of each severity and on average."""
+    found = {}
+    for name, severities in method.shifts.items():
+        each = []
+        for severity, outputs in severities.items():
+            predictions = evaluation.summarise_predictions(outputs, labels)
+            each.append(_quality(predictions, labels))
+            for measure, number in each[-1].items():
+                found[f"shift/{name}/{severity}/{measure}"] = number
+        for measure in each[0]:
+            over = [numbers[measure] for numbers in each]
+            found[f"shift/{name}/mean/{measure}"] = float(np.mean(over))
+    return found
+
+
+def _has_members(method: Method) -> bool:
+    """Whether there are several draws to differ."""
+    num_chains, num_draws = method.outputs.shape[:2]
+    return num_chains * num_draws > 1
+
+
+def _samples(method: Method) -> Float[np.ndarray, "sample value"]:
+    """Samples of the predictive distribution, the noise included where it is known."""
+    mean = np.asarray(method.outputs, float)
+    mean = mean.reshape(mean.shape[0] * mean.shape[1], -1)
+    if method.std is None:
+        return mean
+    each = -(-_FEWEST_SAMPLES // len(mean))
+    mean = np.repeat(mean, each, axis=0)
+    std = np.repeat(np.asarray(method.std, float).reshape(-1, mean.shape[1]), each, 0)
+    return mean + std * np.random.default_rng(0).normal(size=mean.shape)
+
+
+def diverged(method: Method) -> str:
+    """What to say of a reference whose predictions are not finite."""
+    bad = int(np.sum(~np.isfinite(method.outputs)))
+    return (
+        f"`reference` must have finite predictions, but {bad:,} of "
+        f"{np.size(method.outputs):,} of {method.name} are infinite or NaN: it "
+        "diverged. Make its step size smaller."
+    )
+
+
+def _not_finite(scores: Scores, fields: tuple[str, ...]) -> Scores:
+    return scores._replace(**dict.fromkeys(fields, math.nan))
