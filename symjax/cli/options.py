@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.fits import Dropout, Ensemble, Laplace, Snapshot, Swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
@@ -141,7 +141,7 @@ class Fit:
 
     Attributes:
         method: Which method; its own options are those that begin with its name.
-        num_members: Independent members.
+        num_members: Independent members; of svgd, particles that repel each other.
         num_draws: Networks drawn from each fitted member. Default: 30, and 1 of methods
             whose members are single networks. Of snapshot: --snapshot.num-cycles.
         seed: Of the members' keys and starts.
@@ -152,12 +152,16 @@ class Fit:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    method: Literal["ensemble", "snapshot", "swag", "dropout", "laplace"] = "ensemble"
+    method: Literal[
+        "ensemble", "snapshot", "swag", "dropout", "laplace", "mfvi", "svgd"
+    ] = "ensemble"
     ensemble: Ensemble = Ensemble()
     snapshot: Snapshot = Snapshot()
     swag: Swag = Swag()
     dropout: Dropout = Dropout()
     laplace: Laplace = Laplace()
+    mfvi: Mfvi = Mfvi()
+    svgd: Svgd = Svgd()
     num_members: int = 10
     num_draws: int | None = None
     seed: int = 0
