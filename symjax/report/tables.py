@@ -68,7 +68,7 @@ def _fitting(
     part: list[Column] = []
     listed = rows(comparison, section.columns)
     names = [len(row.name) for row in listed]
-    start = left = WIDTH - min(_NAME_WIDTH, max([*names, len("method")]))
+    start = left = WIDTH - 2 - min(_NAME_WIDTH, max([*names, len("method")]))
     first = True
     for number, column in enumerate(section.columns):
         texts = [row.cells[number].text for row in listed]
