@@ -115,7 +115,9 @@ def summary(comparison: Comparison) -> dict[str, Any]:
 
     Of JSON values only; what has no meaning or can't be had is None.
     """
-    distances = ("agreement", "total_variation", "mean_distance")
+    distances = ("agreement", "total_variation")
+    if comparison.task == "regression":
+        distances = (*distances, "mean_distance")
     function, weight = comparison.function, comparison.weight
     return {
         "methods": {s.name: _everything(s) for s in all_scores(comparison)},
