@@ -5,8 +5,6 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -224,7 +222,7 @@ def symjax(*words, code=0):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Iterator[Path]:
+def runs(tmp_path_factory):
     """An ensemble of digits and the same of another seed."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
@@ -232,7 +230,7 @@ def runs(tmp_path_factory) -> Iterator[Path]:
             "fit", "--data", "digits", "--widths", 4, "--num-members", 3,
             "--ensemble.num-steps", 60, "--seed", seed, "--out", folder / f"net{seed}",
         )  # fmt: skip
-    yield folder
+    return folder
 
 
 def test_evaluate_names_other_inputs_and_reads_its_predictions(
