@@ -231,7 +231,9 @@ def fit_ensemble(problem, path):
 
 def fit_mfvi(problem, path):
     """The fitted Gaussian."""
-    _, state = fit(problem, path, 1, mfvi.build, 1)
+    # As Bayes by backprop does it, whose draw all examples of a step share.
+    build = partial(mfvi.build, noise="shared")
+    _, state = fit(problem, path, 1, build, 1)
     mean, log_std = jax.tree.map(lambda leaf: leaf[0], state[:2])
     return gaussian.Gaussian(mean, jax.tree.map(jnp.exp, log_std))
 

@@ -15,7 +15,15 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import dropout, ensemble, mfvi, snapshot, swag
+from symjax.approximations import (
+    dropout,
+    ensemble,
+    laplace,
+    mfvi,
+    snapshot,
+    svgd,
+    swag,
+)
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
@@ -215,7 +223,24 @@ APPROXIMATIONS = [
             lp, optimiser=optax.adam(1e-2), rate=0.4, num_masks=2, batch_size=6
         ),
     ),
+    Case(
+        "laplace",
+        lambda lp: laplace.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+    ),
     Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
+    Case(
+        "svgd",
+        lambda lp: svgd.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+        meets=True,
+    ),
+    Case(
+        "svgd of functions",
+        lambda lp: svgd.build(
+            lp, optimiser=optax.adam(1e-2), space="functions", batch_size=6
+        ),
+        numbers=2,
+        meets=True,
+    ),
 ]
 
 

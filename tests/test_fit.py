@@ -64,9 +64,10 @@ def test_a_run_killed_in_its_finish_goes_on_with_it(tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("symjax.run.api.finish", killed)
-        fit(total, kept=run.NewRun(tmp_path / "run"))
+        with pytest.raises(KeyboardInterrupt):
+            fit(total, kept=run.NewRun(tmp_path / "run"))
     kept = store.open(tmp_path / "run")
     assert (kept.committed.iteration, kept.committed.finished) == (3, False)
     fit(total, kept=kept)

@@ -44,8 +44,11 @@ def fit(prior, data, *, temperature=1.0, num_draws=1, num_steps=1500, **options)
     )
 
 
-@pytest.mark.parametrize(("temperature", "batch_size"), [(0.25, None), (1.0, 20)])
-def test_a_linear_regression_has_the_known_optimum(temperature, batch_size):
+@pytest.mark.parametrize(
+    ("temperature", "batch_size", "noise"),
+    [(0.25, None, "local"), (1.0, 20, "local"), (0.25, None, "shared")],
+)
+def test_a_linear_regression_has_the_known_optimum(temperature, batch_size, noise):
     """Mean of the posterior, variances of its conditionals (Bishop 2006, 10.1.2)."""
     x, y = DATA.x.astype(float), DATA.y.astype(float)
     precision = x.T @ x / NOISE**2 + np.eye(3) / PRIOR**2
@@ -61,6 +64,7 @@ def test_a_linear_regression_has_the_known_optimum(temperature, batch_size):
         num_draws=4000,
         batch_size=batch_size,
         num_samples=8,
+        noise=noise,
     )
     for draws in result.draws[..., 0]:
         std = np.sqrt(variance)
@@ -126,3 +130,5 @@ def test_bad_options_are_named():
             mfvi.build(cases.log_posterior(), **options, **{name: 0})
     with pytest.raises(ValueError, match="`first_std` must be a positive number"):
         mfvi.build(cases.log_posterior(), **options, first_std=0.0)
+    with pytest.raises(ValueError, match="`noise` must be local or shared, got 'all'"):
+        mfvi.build(cases.log_posterior(), **options, noise="all")

@@ -143,7 +143,7 @@ def _find_products(closed: core.ClosedJaxpr, num_leaves: int) -> set[int]:
 def _is_rearranged(eqn: core.JaxprEqn) -> bool:
     """Whether this only puts the numbers of its operand elsewhere."""
     if eqn.primitive.name == "convert_element_type":
-        return bool(jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating))
+        return bool(jnp.issubdtype(eqn.params["new_dtype"], jnp.floating))
     return eqn.primitive.name in _REARRANGED
 
 
@@ -199,11 +199,11 @@ def _perturbed(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
         return _bind(eqn, [w, x] if place == 0 else [x, w])[0]
 
     if _is_rearranged(eqn):
-        moved = [_bind(eqn, [part])[0] for part in weights[:3]]
-        return [_Weights(*moved, weights.key)]
+        mean, std, shared = (_bind(eqn, [part])[0] for part in weights[:3])
+        return [_Weights(mean, std, shared, weights.key)]
     x = operands[1 - place]
     mean = product(x, weights.mean)
-    contracted, num_vectors, own = _axes(eqn, place)
+    contracted, num_vectors, own = _axes(eqn, place, x.shape, weights.mean.ndim)
     if num_vectors == 1:
         variance = product(jnp.square(x), jnp.square(weights.std))
         # Of no input at all it is zero, where a root has no derivative.
@@ -216,7 +216,7 @@ def _perturbed(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
 
 
 def _axes(
-    eqn: core.JaxprEqn, place: int
+    eqn: core.JaxprEqn, place: int, shape: Sequence[int], num_axes: int
 ) -> tuple[Sequence[int], int | None, Sequence[int]]:
     """Which axes random signs may turn, and how many vectors meet the same weights.
 
@@ -229,14 +229,12 @@ def _axes(
         # Of channels only: the kernel is the same at every place.
         return [numbers.lhs_spec[1]], None, [numbers.out_spec[1]]
     contracted, batch = eqn.params["dimension_numbers"]
-    x, weights = 1 - place, place
-    shape = eqn.invars[x].aval.shape
+    x = 1 - place
     taken = {*contracted[x], *batch[x]}
     free = [i for i in range(len(shape)) if i not in taken]
-    num_batch, num_taken = len(batch[0]), len(taken)
-    num_own = eqn.invars[weights].aval.ndim - num_taken
+    num_batch = len(batch[0])
     first = num_batch if place == 0 else num_batch + len(free)
-    own = range(first, first + num_own)
+    own = range(first, first + num_axes - len(taken))
     return contracted[x], math.prod(shape[i] for i in free), own
 
 

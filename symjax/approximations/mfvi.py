@@ -21,7 +21,7 @@ References:
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ def build(
     optimiser: optax.GradientTransformation,
     batch_size: int | None = None,
     num_samples: int = 1,
-    noise: Literal["local", "shared"] = "local",
+    noise: str = "local",
     first_std: float = 0.05,
 ) -> Approximation:
     """Mean-field variational inference, one independent fit a member.
@@ -157,8 +157,8 @@ def _localise(
     """
 
     def apply(params: Params, x: Any) -> Any:
-        inputs, rows = x
-        return local_noise.evaluate(log_posterior.apply, key, *params, inputs, rows)
+        (mean, std), (inputs, rows) = params, x
+        return local_noise.evaluate(log_posterior.apply, key, mean, std, inputs, rows)
 
     x: Any = data.x, row_numbers(data)
     return replace(log_posterior, apply=apply), (q.mean, q.std), data._replace(x=x)

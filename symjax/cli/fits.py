@@ -101,3 +101,37 @@ class Dropout:
     num_masks: int = 8
     learning_rate: float = 1e-2
     batch_size: int | None = 16
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Laplace approximation: a normal at a mode, of the curvature there.
+
+    Several members are a mixture of normals. The curvature is the Gauss-Newton one.
+
+    Attributes:
+        num_steps: Optimisation steps of a member.
+        structure: What is kept of the curvature: kronecker, a product for each array;
+            low_rank, its largest eigenvalues; diagonal; or full, up to 5,000
+            parameters.
+        rank: Eigenvalues of low_rank.
+        last_layer: Only the last layer is uncertain, the others stay at the mode.
+        leaves: The same of any layers: a pattern of the paths of parameters, such as
+            '*/Dense_1/*'. Default: all.
+        prior_precision: given; or marginal_likelihood, by which the prior's precision
+            is multiplied by the factor that makes the evidence largest.
+        predictive: linearised, with the network that is linear around the mode, to
+            which the curvature belongs; or sampled, with the network itself.
+        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_steps: int = 1500
+    structure: Literal["kronecker", "low_rank", "diagonal", "full"] = "kronecker"
+    rank: int = 20
+    last_layer: bool = False
+    leaves: str | None = None
+    prior_precision: Literal["given", "marginal_likelihood"] = "given"
+    predictive: Literal["linearised", "sampled"] = "linearised"
+    learning_rate: float = 1e-2
+    batch_size: int | None = 128

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import optax
 
 from symjax import checks
-from symjax.approximations import dropout, ensemble, snapshot, swag
-from symjax.cli.fits import Dropout, Ensemble, Snapshot, Swag
+from symjax.approximations import dropout, ensemble, laplace, snapshot, swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Snapshot, Swag
 from symjax.cli.options import Fit
-from symjax.cli.posteriors import Posterior
+from symjax.cli.posteriors import Posterior, named
 from symjax.types import Algorithm, Approximation
 
 
@@ -125,6 +126,37 @@ def _dropout(options: Dropout, built: Posterior) -> Approximation:
     )
 
 
+def _laplace(options: Laplace, built: Posterior) -> Approximation:
+    """A Laplace approximation of all layers, the last, or those of a pattern.
+
+    Raises:
+        ValueError: if both the last layer and a pattern are asked for, or the network
+            does not fit them.
+    """
+    leaves = options.leaves
+    if options.last_layer and leaves is not None:
+        raise ValueError(
+            "`--laplace.leaves` must be left out with --laplace.last-layer, got "
+            f"{leaves!r}."
+        )
+    if options.last_layer:
+        params = built.init(jax.random.key(0))
+        with named("--laplace.last-layer"):
+            leaves = laplace.find_last_layer(built.apply, params, built.dataset.train.x)
+    made = laplace.build(
+        built.log_posterior,
+        optimiser=adam(options),
+        structure=options.structure,
+        leaves=leaves or "*",
+        rank=options.rank,
+        prior_precision=options.prior_precision,
+        batch_size=options.batch_size,
+    )
+    # What does not fit the network is said before a plan is shown.
+    jax.eval_shape(made.init, jax.random.key(0), built.shapes, built.dataset.train)
+    return made
+
+
 def _learning_rate(options: Ensemble | Snapshot | Swag) -> float:
     """What was typed, or the optimiser's own."""
     checks.positive(learning_rate=options.learning_rate)
@@ -154,6 +186,7 @@ _METHODS: Mapping[str, Callable[[Any, Posterior], Algorithm | Approximation]] = 
     "snapshot": _snapshot,
     "swag": _swag,
     "dropout": _dropout,
+    "laplace": _laplace,
 }
 
 _POINTS = frozenset({"ensemble"})

@@ -233,7 +233,8 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     trajectory by the reference rule.
     """
     if isinstance(command, Fit):
-        return 1
+        # Of dropout, one for each draw of what is left out.
+        return getattr(fitting.options_of(command), "num_masks", 1)
     options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
         return isokinetic.GRADIENTS_PER_STEP

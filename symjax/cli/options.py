@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.fits import Dropout, Ensemble, Snapshot, Swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Snapshot, Swag
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
@@ -152,11 +152,12 @@ class Fit:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    method: Literal["ensemble", "snapshot", "swag", "dropout"] = "ensemble"
+    method: Literal["ensemble", "snapshot", "swag", "dropout", "laplace"] = "ensemble"
     ensemble: Ensemble = Ensemble()
     snapshot: Snapshot = Snapshot()
     swag: Swag = Swag()
     dropout: Dropout = Dropout()
+    laplace: Laplace = Laplace()
     num_members: int = 10
     num_draws: int | None = None
     seed: int = 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import evaluation, progress, report, store, trees
-from symjax.cli import alignment, bias, chains, posteriors, surfaces
+from symjax.cli import alignment, bias, chains, posteriors, predictors, surfaces
 from symjax.cli.analyses import Evaluate, Export, List, Report
 from symjax.cli.posteriors import Posterior
 from symjax.report import Comparison, Method, Trace
@@ -189,12 +189,12 @@ def export(command: Export, console: Console) -> None:
 
 
 def _predict(run: Run, built: Posterior, name: str) -> Any:
-    like = built.shapes
+    apply, draws = predictors.of_run(run, built)
     total = run.num_chains * run.committed.num_draws
     with progress.bar(f"Predicting with {name}", total) as update:
         return evaluation.predict(
-            built.apply,
-            run.lazy(like),
+            apply,
+            draws,
             built.dataset.test.x,
             progress=lambda done, _: update(done, ""),
         )

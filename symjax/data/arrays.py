@@ -130,3 +130,16 @@ def normalise(
         for deviation in (centred, np.subtract(test, mean, dtype=dtype))
     )
     return train, test, np.asarray(mean), np.asarray(std)
+
+
+def pixel_range(train: np.ndarray) -> tuple[float, float] | None:
+    """Black and white of images; None of inputs that are none, or are all one grey.
+
+    Args:
+        train: The training inputs as they were read.
+    """
+    if train.ndim not in (3, 4) or train.min() == train.max():
+        return None
+    if train.dtype == np.uint8:
+        return 0.0, 255.0
+    return float(train.min()), float(train.max())

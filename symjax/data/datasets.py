@@ -33,6 +33,11 @@ class Dataset(NamedTuple):
         target_mean: For a regression `(output,)`, what was subtracted from the targets.
         target_std: For a regression `(output,)`, what they were then divided by:
             original = normalised * target_std + target_mean.
+        input_mean: What was subtracted from the inputs, `(column,)` or `(channel,)`; of
+            images without channels, a number.
+        input_std: What they were then divided by; 0 where they do not vary.
+        input_range: Of images, black and white in the units of the file: 0 and 255 of
+            uint8, else the smallest and largest number of the training images.
     """
 
     name: str
@@ -43,6 +48,9 @@ class Dataset(NamedTuple):
     fingerprint: str
     target_mean: np.ndarray | None = None
     target_std: np.ndarray | None = None
+    input_mean: np.ndarray | None = None
+    input_std: np.ndarray | None = None
+    input_range: tuple[float, float] | None = None
 
 
 def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
@@ -53,7 +61,8 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
     | digits, breast_cancer, wine | scikit-learn's classifications; digits: 8 x 8 |
     | diabetes | scikit-learn's regression |
     | path/to/file.npz | x_train, y_train, x_test, y_test; integer y: classes |
-    | mnist, fashion_mnist, kmnist | NAME.npz in a local folder, else tfds:NAME |
+    | mnist, fashion_mnist, kmnist, cifar10 | NAME.npz in a local folder, or tfds:NAME |
+    | cifar10_jpeg, cifar10_lossless_subset | the same, compressed or in part |
     | tfds:NAME | TensorFlow Datasets' splits train and test, without TensorFlow |
 
     Inputs are normalised by column, those of images by channel. The environment
@@ -95,7 +104,7 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
     raw.check(name, arrays)
-    x_train, x_test, _, _ = raw.normalise(arrays.x_train, arrays.x_test)
+    x_train, x_test, *of_inputs = raw.normalise(arrays.x_train, arrays.x_test)
     is_classification = arrays.y_train.dtype.kind in "iub"
     if is_classification:
         y_train, y_test = raw.labels(name, arrays)
@@ -113,4 +122,6 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
         raw.fingerprint(arrays),
         mean,
         std,
+        *of_inputs,
+        raw.pixel_range(arrays.x_train),
     )

@@ -4,6 +4,8 @@ Sets known by name are looked for as .npz files in a folder, then as tfds sets.
 """
 
 import difflib
+import io
+import itertools
 import os
 import zipfile
 from collections.abc import Iterable
@@ -32,8 +34,17 @@ EMBEDDED = {
 }
 """The sets that scikit-learn's package holds."""
 
-KNOWN = ("mnist", "fashion_mnist", "kmnist")
-"""The sets that a local folder may hold, under the names of TensorFlow Datasets."""
+JPEG = "cifar10_jpeg"
+
+KNOWN = (
+    "mnist",
+    "fashion_mnist",
+    "kmnist",
+    "cifar10",
+    "cifar10_lossless_subset",
+    JPEG,
+)
+"""The sets that a local folder may hold, most under names of TensorFlow Datasets."""
 
 FOLDER_VARIABLE = "SYMJAX_DATA"
 DEFAULT_FOLDER = "../shared/data"
@@ -87,6 +98,37 @@ def read_npz(path: str) -> Arrays:
         ) from error
 
 
+def read_jpeg(path: str) -> Arrays:
+    """The images of a file that holds them as JPEG streams with one common header.
+
+    Stream i is `jpeg_header` and `jpeg_train[offsets_train[i]:offsets_train[i + 1]]`.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        ValueError: if an array is missing or a stream is none.
+    """
+    from PIL import Image
+
+    with np.load(path, allow_pickle=False) as file:
+        try:
+            header = file["jpeg_header"].tobytes()
+            read = {}
+            for kind in ("train", "test"):
+                streams, edges = file[f"jpeg_{kind}"], file[f"offsets_{kind}"]
+                read[f"x_{kind}"] = np.stack(
+                    [
+                        Image.open(io.BytesIO(header + streams[start:end].tobytes()))
+                        for start, end in itertools.pairwise(edges)
+                    ]
+                )
+                read[f"y_{kind}"] = file[f"y_{kind}"]
+        except (KeyError, OSError) as error:
+            raise ValueError(f"{path} can't be read: {error}") from error
+    return Arrays(**read)
+
+
 def read_known(name: str) -> Arrays:
     """One of `KNOWN`: from the local folder if it is there, else as a tfds set.
 
@@ -99,7 +141,7 @@ def read_known(name: str) -> Arrays:
     folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
     file = Path(folder, f"{name}.npz")
     if file.is_file():
-        return read_npz(str(file))
+        return read_jpeg(str(file)) if name == JPEG else read_npz(str(file))
     try:
         return read_tfds(name)
     except (ImportError, ValueError) as error:

@@ -159,6 +159,19 @@ class LogPosterior:
         rows = take_every(data, index, num_blocks)
         return self._log_density(params, rows, float(num_blocks)) / num_blocks
 
+    def sum_over_examples(
+        self, function: Callable[[Params, Data], Any], params: Params, data: Data
+    ) -> Any:
+        """Add up `function(params, batch)` over micro-batches and devices, in one pass.
+
+        Args:
+            function: Its value is a pytree of sums over the examples of a batch, the
+                masked ones left out.
+            params: Network parameters.
+            data: All of this device's examples.
+        """
+        return sum_over_data(self._sum(function, params, data))
+
     def _log_density(
         self,
         params: Params,

@@ -1,0 +1,66 @@
+"""Between the inputs of a data set and pixels from black to white."""
+
+import numpy as np
+
+from symjax.data.corruptions import Images
+from symjax.data.datasets import Dataset
+
+
+def as_pixels(dataset: Dataset) -> Images:
+    """The test images in [0, 1], with an axis of channels."""
+    low, high = _range(dataset)
+    raw = dataset.test.x * dataset.input_std + dataset.input_mean
+    pixels = np.clip((raw - low) / (high - low), 0, 1).astype(np.float32)
+    return pixels[..., None] if pixels.ndim == 3 else pixels
+
+
+def as_inputs(pixels: Images, like: Dataset) -> np.ndarray:
+    """Images in [0, 1] as inputs: of the shape and normalisation of `like`."""
+    low, high = _range(like)
+    if like.test.x.ndim == 3:
+        pixels = pixels[..., 0]
+    std = np.asarray(like.input_std)
+    raw = low + (high - low) * pixels.astype(np.float32)
+    factor = np.where(std > 0, 1 / np.where(std > 0, std, 1), 0)
+    return ((raw - like.input_mean) * factor).astype(np.float32)
+
+
+def fit(pixels: Images, shape: tuple[int, ...]) -> Images:
+    """Images of another size and number of channels.
+
+    Pillow's bilinear filter, which averages where it shrinks; grey is repeated in every
+    channel, and grey of colours is their mean.
+
+    Args:
+        pixels: In [0, 1].
+        shape: `(row, column, channel)` to have.
+    """
+    from PIL import Image
+
+    if pixels.shape[3] != shape[2]:
+        pixels = np.repeat(pixels.mean(axis=3, keepdims=True), shape[2], axis=3)
+    if pixels.shape[1:3] == shape[:2]:
+        return pixels
+    size = shape[1], shape[0]
+    resized = [
+        np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.BILINEAR))
+        for plane in np.moveaxis(pixels, 3, 1).reshape(-1, *pixels.shape[1:3])
+    ]
+    planes = np.stack(resized).reshape(len(pixels), shape[2], *shape[:2])
+    return np.moveaxis(planes, 1, 3)
+
+
+def _range(dataset: Dataset) -> tuple[float, float]:
+    """Black and white.
+
+    Raises:
+        ValueError: if the inputs are no images.
+    """
+    if dataset.test.x.ndim not in (3, 4):
+        raise ValueError(
+            f"`dataset` must hold images (example, row, column[, channel]), but inputs "
+            f"of {dataset.name} have shape {dataset.test.x.shape[1:]}."
+        )
+    if dataset.input_range is None:
+        raise ValueError("`dataset` must come from `load`: it lacks `input_range`.")
+    return dataset.input_range

@@ -1,0 +1,116 @@
+"""`load_ood`: inputs that are not of the training distribution."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets
+
+from symjax.data.corruptions import Images
+from symjax.data.datasets import Dataset
+from symjax.data.images import as_inputs, as_pixels, fit
+from symjax.data.sources import (
+    DEFAULT_FOLDER,
+    FOLDER_VARIABLE,
+    did_you_mean,
+    read_known,
+)
+from symjax.types import Data
+
+
+COLOURS = ("cifar10", "cifar10_lossless_subset")
+
+FILES = ("mnist", "fashion_mnist", "kmnist", "notmnist", *COLOURS)
+
+OOD_NAMES = ("noise", "permuted", "digits", *FILES)
+"""What `load_ood` knows; the first three need no file."""
+
+SEED = 0
+"""Of noise and permutation, which are to be the same for every method."""
+
+
+def load_ood(name: str, like: Dataset) -> Data:
+    """Inputs that are out of distribution for a network trained on `like`.
+
+    | name | inputs |
+    |---|---|
+    | noise | independent normal, with the training set's mean and std; for any data |
+    | permuted | the test images, their pixels in one random order |
+    | digits | scikit-learn's digits, 8 x 8 |
+    | mnist, fashion_mnist, kmnist | test images: digits, clothes, Japanese letters |
+    | notmnist | letters A to J in many types |
+    | cifar10, cifar10_lossless_subset | photographs; a tenth of them |
+
+    Files are NAME_test.npz with x_test, or what `load` reads, in the folder that
+    SYMJAX_DATA names. Images get the size of those of `like` by Pillow's bilinear
+    filter, their number of channels (grey is the mean of colours), their range from
+    black to white, and the normalisation that `like` was trained with.
+
+    Args:
+        name: As in the table.
+        like: The data set of the training, from `load`.
+
+    Returns:
+        Normalised inputs; targets are zeros, which mean nothing.
+
+    Raises:
+        ValueError: if the name is wrong or that of `like`, the file is not there, or
+            `like` holds no images.
+
+    Example:
+        >>> load_ood("noise", like=load("wine")).x.shape
+        (36, 13)
+    """
+    if name not in OOD_NAMES:
+        raise ValueError(
+            f"`name` must be one of {', '.join(OOD_NAMES)}, got {name!r}."
+            f"{did_you_mean(name, OOD_NAMES)}"
+        )
+    if name == like.name or (name in COLOURS and like.name.startswith("cifar10")):
+        raise ValueError(
+            f"`name` must be another set than `like`, got {name} for {like.name}."
+        )
+    generator = np.random.default_rng(SEED)
+    if name == "noise":
+        return _as_data(generator.normal(size=like.test.x.shape), like)
+    pixels = as_pixels(like)
+    if name == "permuted":
+        flat = pixels.reshape(len(pixels), -1, pixels.shape[3])
+        moved = flat[:, generator.permutation(flat.shape[1])].reshape(pixels.shape)
+        return _as_data(as_inputs(moved, like), like)
+    return _as_data(as_inputs(fit(_read(name), pixels.shape[1:]), like), like)
+
+
+def _as_data(inputs: np.ndarray, like: Dataset) -> Data:
+    count = len(inputs)
+    targets = np.zeros((count, *like.test.y.shape[1:]), like.test.y.dtype)
+    return Data(inputs.astype(np.float32), targets, np.ones(count, bool))
+
+
+def _read(name: str) -> Images:
+    """The test images in [0, 1].
+
+    Raises:
+        ValueError: if there is no such file, or no images in it.
+    """
+    if name == "digits":
+        images = sklearn.datasets.load_digits().images
+        return images[..., None].astype(np.float32) / 16
+    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
+    file = Path(folder, f"{name}_test.npz")
+    if file.is_file():
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                images = arrays["x_test"]
+        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{file} must hold `x_test`: {error}") from error
+    else:
+        images = read_known(name).x_test
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise ValueError(
+            f"{name}: `x_test` must be uint8 images, got {images.dtype} of shape "
+            f"{images.shape}."
+        )
+    images = images[..., None] if images.ndim == 3 else images
+    return images.astype(np.float32) / 255
