@@ -67,14 +67,14 @@ SCALES = {
     ),
     "mnist": Scale(
         "--data {data} --widths 32 --activation silu",
-        "--num-chains 4 --num-draws 400 --thinning 4 --hmc.num-warmup 200 "
+        "--num-chains 4 --num-draws 200 --thinning 8 --hmc.num-warmup 200 "
         "--hmc.step-size 0.0006 --hmc.trajectory-length 0.3",
-        "--num-chains 4 --num-draws 200 --thinning 200",
+        "--num-chains 4 --num-draws 100 --thinning 300",
         5000,
         10,
         30,
         "--ood fashion_mnist kmnist notmnist --shift rotate gaussian_noise "
-        "defocus_blur contrast",
+        "defocus_blur contrast --severities 1 3 5",
     ),
 }
 
