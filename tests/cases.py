@@ -15,7 +15,15 @@ import numpyro.distributions as dist
 import optax
 
 from symjax import densities, posterior
-from symjax.approximations import ensemble, laplace, mfvi, svgd
+from symjax.approximations import (
+    dropout,
+    ensemble,
+    laplace,
+    mfvi,
+    snapshot,
+    svgd,
+    swag,
+)
 from symjax.samplers import (
     adjusted_mclmc,
     baoab,
@@ -183,6 +191,14 @@ SAMPLERS = [
         ),
         loops=1,
     ),
+    # An approximation whose networks are kept like draws.
+    Case(
+        "snapshot",
+        lambda lp: snapshot.build(
+            lp, optimiser=optax.adam, learning_rate=0.01, cycle_length=4, batch_size=6
+        ),
+        loops=1,
+    ),
 ]
 
 APPROXIMATIONS = [
@@ -193,6 +209,23 @@ APPROXIMATIONS = [
     Case(
         "laplace",
         lambda lp: laplace.build(lp, optimiser=optax.adam(1e-2), batch_size=6),
+    ),
+    Case(
+        "swag",
+        lambda lp: swag.build(
+            lp,
+            optimiser=optax.sgd(1e-2, momentum=0.9),
+            num_burn_in=3,
+            collect_every=2,
+            rank=3,
+            batch_size=6,
+        ),
+    ),
+    Case(
+        "dropout",
+        lambda lp: dropout.build(
+            lp, optimiser=optax.adam(1e-2), rate=0.4, num_masks=2, batch_size=6
+        ),
     ),
     Case("mfvi", lambda lp: mfvi.build(lp, optimiser=optax.adam(1e-2), batch_size=6)),
     Case(

@@ -212,14 +212,19 @@ def test_summary_has_the_promised_names_and_plain_json():
     summary = json.loads(json.dumps(report.summary(comparison), allow_nan=False))
     assert set(summary) == {
         *("methods", "between_chain", "rhat", "rhat_judged", "convergence"),
-        *("acceptance", "seconds", "step_size_bias"),
+        *("acceptance", "seconds", "step_size_bias", "best"),
     }
     fields = {"accuracy", "nll", "ece", "agreement", "total_variation"}
     assert list(summary["methods"]) == ["HMC", "ensemble", "SGHMC", "broken"]
-    assert all(set(row) == fields for row in summary["methods"].values())
+    assert all(set(row) > fields for row in summary["methods"].values())
     assert summary["methods"]["HMC"]["agreement"] is None
     assert summary["methods"]["SGHMC"]["nll"] == comparison.methods[1].nll
-    assert set(summary["methods"]["broken"].values()) == {None}
+    broken_row = dict(summary["methods"]["broken"])
+    assert (broken_row.pop("num_seeds"), broken_row.pop("errors")) == (1, {})
+    assert set(broken_row.values()) == {None}
+    for key, better in (("nll", min), ("total_variation", min), ("agreement", max)):
+        known = {n: r[key] for n, r in summary["methods"].items() if r[key] is not None}
+        assert better(known, key=known.__getitem__) in summary["best"][key]
     assert summary["between_chain"] == {
         "agreement": comparison.between_chains.agreement,
         "total_variation": comparison.between_chains.total_variation,
@@ -458,32 +463,36 @@ def printed(comparison, **options):
     console = Console(
         width=80, file=io.StringIO(), record=True, color_system="standard"
     )
-    console.print(report.table(comparison))
+    for table in report.tables(comparison):
+        console.print(table)
     return console.export_text(**options)
 
 
-def test_table_fits_80_columns_with_the_ceiling_last():
-    lines = [line.split("  ") for line in printed(compared()).splitlines()]
-    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
-    rows = [row for row in cells if len(row) == 6]
-    assert [row[0] for row in rows] == [
-        "method",
-        "HMC",
-        "ensemble",
-        "SGHMC",
-        "between chains",
-    ]
-    assert rows[0][1:] == [
-        "accuracy ↑",
-        "NLL ↓",
-        "ECE ↓",
-        "agreement ↑",
-        "total variation ↓",
-    ]
+def test_tables_fit_80_columns_with_the_ceiling_last():
     comparison = compared()
-    assert rows[2][2] == f"{comparison.methods[0].nll:.4f}"
-    assert rows[1][4:] == ["–", "–"]
-    assert rows[4][1:4] == ["–", "–", "–"]
+    long = comparison.methods[1]._replace(name="a method with a very long name indeed")
+    text = printed(comparison._replace(methods=(comparison.methods[0], long)))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    text = printed(comparison)
+    quality, likeness, diversity, cost = (
+        text.index(title)
+        for title in ("Quality", "To the reference", "Diversity", "Cost")
+    )
+    assert quality < likeness < diversity < cost
+    head = text[quality:likeness]
+    found = re.findall(r"accuracy ↑|NLL ↓|ECE ↓|ACE ↓|Brier ↓|AURC ↓", head)
+    assert len(found) == 6
+    assert re.search(r"HMC +\d", head)
+    assert f"{comparison.methods[0].nll:.4f}" in head
+    assert "between chains" not in head
+    # The reference has no distance to itself.
+    body = text[likeness:diversity].splitlines()
+    names = [line.split("  ")[0].strip() for line in body]
+    assert "HMC" not in names
+    assert names.index("between chains") > names.index("SGHMC")
+    one = comparison.methods[0]
+    error = one.errors["total_variation"]
+    assert f"{one.total_variation:.4f} ± {error:.4f}" in text
 
 
 def test_table_marks_the_best_of_a_column():
@@ -491,15 +500,12 @@ def test_table_marks_the_best_of_a_column():
     two = report.Scores("two", accuracy=0.8, nll=0.1, total_variation=0.2)
     comparison = compared()._replace(reference=one, methods=(two,), between_chains=None)
     text = printed(comparison, styles=True)
-    assert re.findall(r"\x1b\[1m *([\d.%]+)", text) == [
-        "90.0%",
-        "0.2000",
-        "0.1000",
-        "0.2000",
-    ]
+    # Equal numbers are both the best, and the ceiling counts for nothing.
+    marked = re.findall(r"\x1b\[1m *([\d.%]+)", text)
+    assert marked == ["90.0%", "0.1000", "0.2000", "0.2000"]
     assert '<td class="best">0.1000</td>' in report.render(comparison, [], {})
     alone = printed(comparison._replace(methods=()), styles=True)
-    assert "\x1b[1m" not in alone.split("one")[1]
+    assert not re.findall(r"\x1b\[1m *[\d.%]+", alone)
 
 
 class Page(HTMLParser):
@@ -604,7 +610,8 @@ def test_without_aligned_weights_the_table_has_what_there_is():
     shown = "\n".join(console_lines(report.convergence_table(one)))
     assert "ESS" in shown
     assert "R-hat" not in shown.replace("R-hat of weights", "")
-    assert "MMD" not in report.render(one, [], {})
+    page = report.render(one._replace(methods=()), [], {})
+    assert "MMD" not in page
     few = compared(reference=report.Method("HMC", logits(4, draws=1)), weight=None)
     report.convergence_table(few)
     torn = comparison.weight._replace(rhat={"": np.array([np.inf, np.inf, 1.0])})

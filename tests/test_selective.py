@@ -41,3 +41,12 @@ def test_no_examples_and_nan_are_refused():
         selective.risk_coverage(np.ones(0), np.ones(0, bool))
     with pytest.raises(ValueError, match="`confidence` must be finite; 1 of 2"):
         selective.risk_coverage(np.array([1, np.nan]), np.ones(2, bool))
+
+
+def test_what_is_no_truth_value_is_refused():
+    # ~1 is -2: an array of 0 and 1 would give a wrong risk.
+    plain = selective.risk_coverage.__wrapped__
+    with pytest.raises(TypeError, match="`is_correct` must be true or false; got int"):
+        plain(np.ones(2), np.ones(2, int))
+    with pytest.raises(ValueError, match=r"`is_correct` must have the shape \(2,\)"):
+        plain(np.ones(2), np.ones(3, bool))

@@ -87,6 +87,28 @@ def test_a_step_in_function_space_is_the_paper_s(where):
     np.testing.assert_allclose(info.bandwidth, bandwidth, rtol=1e-4)
 
 
+def test_functions_are_compared_at_the_examples_of_all_devices():
+    """Eight devices share 21 examples, so that some rows are masked."""
+    log_posterior = cases.log_posterior(temperature=500.0)
+    approximation = svgd.build(
+        log_posterior, optimiser=optax.sgd(1.0), space="functions"
+    )
+    one, many = (
+        run.fit(
+            jax.random.key(0),
+            approximation,
+            START,
+            cases.data(),
+            num_steps=2,
+            mesh=mesh.make_mesh(NUM_PARTICLES, jax.devices()[:number]),
+            show_progress=False,
+        )
+        for number in (1, 8)
+    )
+    np.testing.assert_allclose(many.info.bandwidth, one.info.bandwidth, rtol=1e-4)
+    np.testing.assert_allclose(flat(many.draws), flat(one.draws), atol=1e-4)
+
+
 @pytest.mark.parametrize("space", ["weights", "functions"])
 def test_one_particle_is_a_member_of_an_ensemble(space):
     start = jax.tree.map(lambda leaf: leaf[:1], START)
@@ -100,12 +122,11 @@ def test_one_particle_is_a_member_of_an_ensemble(space):
 
 @pytest.mark.parametrize("space", ["weights", "functions"])
 def test_particles_that_start_together_stay_together(space):
-    """Without a distance there is no bandwidth, and no direction to part in."""
+    """They take the same batch, and without a distance have no direction to part in."""
     start = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 3, axis=0), START)
-    moved, _ = advance(
-        svgd.build(cases.log_posterior(), optimiser=optax.adam(0.1), space=space), start
-    )
-    assert np.all(np.isfinite(flat(moved)))
+    options = {"optimiser": optax.adam(0.1), "space": space, "batch_size": 6}
+    moved, _ = advance(svgd.build(cases.log_posterior(), **options), start)
+    np.testing.assert_allclose(flat(moved)[1:], flat(moved)[:-1], atol=1e-5)
     assert np.max(np.abs(flat(moved) - flat(start))) > 0.01
 
 

@@ -43,7 +43,7 @@ class State(NamedTuple):
         position: The network.
         optimiser: State of the optimiser.
         iteration: Steps behind it.
-        count: Networks collected.
+        num_collected: How many networks were collected.
         mean: Of those, a params pytree.
         squares: Sums of their squared deviations from that mean.
         deviations: The last of them less the mean then, leaves `(rank, ...)`; zero
@@ -53,7 +53,7 @@ class State(NamedTuple):
     position: Params
     optimiser: Any
     iteration: Int[Array, ""]
-    count: Int[Array, ""]
+    num_collected: Int[Array, ""]
     mean: Params
     squares: Params
     deviations: Params
@@ -150,31 +150,33 @@ def _collect(state: State) -> State:
     The mean of squares less the square of the mean, as in the paper, would lose the
     variance of weights that move little, in float32.
     """
-    count = state.count + 1
+    num_before = state.num_collected
+    count = num_before + 1
     before = jax.tree.map(jnp.subtract, state.position, state.mean)
     mean = jax.tree.map(lambda m, change: m + change / count, state.mean, before)
     after = jax.tree.map(jnp.subtract, state.position, mean)
     squares = jax.tree.map(lambda s, a, b: s + a * b, state.squares, before, after)
     deviations = jax.tree.map(
-        lambda columns, column: columns.at[state.count % len(columns)].set(column),
+        lambda columns, column: columns.at[num_before % len(columns)].set(column),
         state.deviations,
         None if state.deviations is None else after,
     )
     return state._replace(
-        count=count, mean=mean, squares=squares, deviations=deviations
+        num_collected=count, mean=mean, squares=squares, deviations=deviations
     )
 
 
 def _normal(state: State, rank: int, scale: float) -> gaussian.Gaussian:
     """What was collected, as a normal."""
-    count = jnp.maximum(state.count, 1)
+    is_empty = state.num_collected == 0
+    count = jnp.maximum(state.num_collected, 1)
     mean = jax.tree.map(
-        lambda m, p: jnp.where(state.count > 0, m, p), state.mean, state.position
+        lambda m, p: jnp.where(is_empty, p, m), state.mean, state.position
     )
     if not rank:
         std = jax.tree.map(lambda s: scale * jnp.sqrt(s / count), state.squares)
         return gaussian.Gaussian(mean, std)
-    num_columns = jnp.clip(state.count, 2, rank)
+    num_columns = jnp.clip(state.num_collected, 2, rank)
     factor = scale / jnp.sqrt(2.0 * (num_columns - 1))
     factors = jax.tree.map(lambda columns: factor * columns, state.deviations)
 

@@ -1,4 +1,4 @@
-"""The command line: `symjax demo | sample | fit | align | evaluate | report ...`.
+"""The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`.
 
 Exit codes: 0, 2 for what was typed, 1 for everything else.
 """
@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
-from symjax.cli.options import Demo, Fit, Resuming, Sample
+from symjax.cli.options import Demo, Fit, Resuming, Sample, Sweep
 
 
 Command: TypeAlias = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Align, tyro.conf.subcommand("align")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
@@ -60,13 +61,15 @@ def main() -> None:
 
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import alignment, chains, demo, results, symmetries
+    from symjax.cli import alignment, chains, demo, results, sweeps, symmetries
 
     match command:
         case Demo():
             demo.demo(command, console)
         case Sample() | Fit():
             chains.execute(command, console)
+        case Sweep():
+            sweeps.sweep(command, console)
         case Align():
             alignment.align(command, console)
         case Evaluate():

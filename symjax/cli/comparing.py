@@ -93,7 +93,7 @@ def compare(asked: Compared) -> Evaluation:
         methods += read
     targets = _all_targets(asked, built, read)
     if asked.temperature_scaling:
-        methods += _scaled(methods, targets)
+        methods += _scaled(methods[1:], targets)
     comparison = _comparison(main, methods, targets, built, aligned)
     return Evaluation(
         comparison,
@@ -228,6 +228,7 @@ def _method(
     method = posteriors.as_method(name, built, outputs, _seconds(run))
     found: dict[str, Any] = {"ood": {}, "shifts": {}}
     for (kind, key, *severity), x in inputs.items():
+        key = key.replace("/", "-")  # Of CIFAR-10-C/fog.
         label = "-".join([kind, key, *severity])
         if kind == "ood":
             logits = predicting.outputs(run, built, x, name=name, key=label)
@@ -304,6 +305,7 @@ def _family(run: Run) -> str:
     """What runs have in common that differ in their seed only."""
     config = json.loads(json.dumps(run.config))
     config.get("options", {}).pop("seed", None)
+    config.get("run", {}).pop("key", None)
     return json.dumps(config, sort_keys=True)
 
 

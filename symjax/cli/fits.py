@@ -135,3 +135,48 @@ class Laplace:
     predictive: Literal["linearised", "sampled"] = "linearised"
     learning_rate: float = 1e-2
     batch_size: int | None = 128
+
+
+@dataclass(frozen=True)
+class Mfvi:
+    """Mean-field variational inference: one normal for every weight.
+
+    Several members are a mixture of such fits, each around a mode of its own.
+
+    Attributes:
+        num_steps: Optimisation steps of a member.
+        num_samples: Draws of the weights in a step.
+        noise: local: each example has noise of its own where the network allows, for
+            gradients that vary less and cost more. shared: one draw for all examples
+            of a step.
+        first_std: Standard deviation that all weights start with.
+        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_steps: int = 3000
+    num_samples: int = 1
+    noise: Literal["local", "shared"] = "local"
+    first_std: float = 0.05
+    learning_rate: float = 1e-2
+    batch_size: int | None = 128
+
+
+@dataclass(frozen=True)
+class Svgd:
+    """Particles that climb the posterior and repel each other, one network a member.
+
+    Every device holds all members' parameters and gradients in a step.
+
+    Attributes:
+        num_steps: Steps of all particles.
+        space: Where they repel each other. weights: Stein variational gradient descent.
+            functions: a repulsive ensemble, by the outputs at the examples of a step.
+        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        batch_size: Examples of a step; None for all.
+    """
+
+    num_steps: int = 1500
+    space: Literal["weights", "functions"] = "weights"
+    learning_rate: float = 1e-2
+    batch_size: int | None = 128

@@ -8,8 +8,8 @@ import jax
 import optax
 
 from symjax import checks
-from symjax.approximations import dropout, ensemble, laplace, snapshot, swag
-from symjax.cli.fits import Dropout, Ensemble, Laplace, Snapshot, Swag
+from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.options import Fit
 from symjax.cli.posteriors import Posterior, named
 from symjax.types import Algorithm, Approximation
@@ -157,6 +157,26 @@ def _laplace(options: Laplace, built: Posterior) -> Approximation:
     return made
 
 
+def _mfvi(options: Mfvi, built: Posterior) -> Approximation:
+    return mfvi.build(
+        built.log_posterior,
+        optimiser=adam(options),
+        batch_size=options.batch_size,
+        num_samples=options.num_samples,
+        noise=options.noise,
+        first_std=options.first_std,
+    )
+
+
+def _svgd(options: Svgd, built: Posterior) -> Approximation:
+    return svgd.build(
+        built.log_posterior,
+        optimiser=adam(options),
+        space=options.space,
+        batch_size=options.batch_size,
+    )
+
+
 def _learning_rate(options: Ensemble | Snapshot | Swag) -> float:
     """What was typed, or the optimiser's own."""
     checks.positive(learning_rate=options.learning_rate)
@@ -187,7 +207,9 @@ _METHODS: Mapping[str, Callable[[Any, Posterior], Algorithm | Approximation]] = 
     "swag": _swag,
     "dropout": _dropout,
     "laplace": _laplace,
+    "mfvi": _mfvi,
+    "svgd": _svgd,
 }
 
-_POINTS = frozenset({"ensemble"})
+_POINTS = frozenset({"ensemble", "svgd"})
 """The methods of which a member is one network, not a distribution."""

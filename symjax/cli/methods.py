@@ -234,7 +234,8 @@ def gradients_per_iteration(command: Sample | Fit, built: Posterior) -> int:
     """
     if isinstance(command, Fit):
         options = fitting.options_of(command)
-        return getattr(options, "cycle_length", 1) * getattr(options, "num_masks", 1)
+        numbers = ("cycle_length", "num_masks", "num_samples")
+        return math.prod(getattr(options, name, 1) for name in numbers)
     options = getattr(command, command.sampler)
     if command.sampler == "mclmc":
         return isokinetic.GRADIENTS_PER_STEP

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symjax.cli.fits import Dropout, Ensemble, Laplace, Snapshot, Swag
+from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.hyperparameters import (
     AdjustedMclmc,
     Chees,
@@ -141,7 +141,7 @@ class Fit:
 
     Attributes:
         method: Which method; its own options are those that begin with its name.
-        num_members: Independent members.
+        num_members: Independent members; of svgd, particles that repel each other.
         num_draws: Networks drawn from each fitted member. Default: 30, and 1 of methods
             whose members are single networks. Of snapshot: --snapshot.num-cycles.
         seed: Of the members' keys and starts.
@@ -152,18 +152,44 @@ class Fit:
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
-    method: Literal["ensemble", "snapshot", "swag", "dropout", "laplace"] = "ensemble"
+    method: Literal[
+        "ensemble", "snapshot", "swag", "dropout", "laplace", "mfvi", "svgd"
+    ] = "ensemble"
     ensemble: Ensemble = Ensemble()
     snapshot: Snapshot = Snapshot()
     swag: Swag = Swag()
     dropout: Dropout = Dropout()
     laplace: Laplace = Laplace()
+    mfvi: Mfvi = Mfvi()
+    svgd: Svgd = Svgd()
     num_members: int = 10
     num_draws: int | None = None
     seed: int = 0
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Sample at every temperature and prior scale of a grid, and compare.
+
+    Each point of the grid is a run in the folder --out, made by symjax sample with the
+    options given. Prints accuracy, NLL and ECE (of a regression, RMSE and NLL) on the
+    test set, and writes sweep.json, sweep.csv and sweep.png. Run it again to continue;
+    the grid may grow.
+
+    Example: symjax sweep --temperatures 0.1 0.3 1 3 --prior-scales 0.3 1 --data digits
+    --hmc.step-size 0.02 --out runs/sweep
+
+    Attributes:
+        temperatures: T in posterior^(1/T). Default: --temperature.
+        prior_scales: Scales of the prior. Default: --prior-scale.
+    """
+
+    sample: Annotated[Sample, tyro.conf.arg(name="")] = Sample()
+    temperatures: tuple[float, ...] = ()
+    prior_scales: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from jaxtyping import Float
 from scipy import ndimage
 
 
-Images: TypeAlias = Float[np.ndarray, "image row column channel"]
+Images: TypeAlias = Float[np.ndarray, "_image _row _column _channel"]
 
 SIDE = 32
 """Of the images for which lengths in pixels are given."""
 
-ANGLES = np.arange(-45, 46, 5)
+ANGLES = tuple(5.0 * step for step in range(-9, 10))
 """Degrees of the motion blurs, one of which is drawn for each image."""
 
 
@@ -126,7 +126,7 @@ def contrast(images: Images, severity: int, generator: np.random.Generator) -> I
 
 def fog(images: Images, severity: int, generator: np.random.Generator) -> Images:
     """Add a cloud of noise at all scales, and keep the largest value of the image."""
-    thickness, decay = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))[
+    thickness, decay = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))[
         severity - 1
     ]
     largest = images.max(axis=(1, 2, 3), keepdims=True)
@@ -137,7 +137,7 @@ def fog(images: Images, severity: int, generator: np.random.Generator) -> Images
 def pixelate(images: Images, severity: int, generator: np.random.Generator) -> Images:
     """Average over fewer, larger squares."""
     del generator
-    share = (0.9, 0.8, 0.65, 0.5, 0.4)[severity - 1]
+    share = (0.9, 0.8, 0.65, 0.5, 0.35)[severity - 1]
     return _separable(images, *(_coarsen(size, share) for size in images.shape[1:3]))
 
 

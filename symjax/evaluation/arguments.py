@@ -29,6 +29,23 @@ def probs(
     return array
 
 
+def logits(
+    values: Float[np.ndarray | Array, "..."],
+) -> Float[np.ndarray, "chain draw example cls"]:
+    """Logits of draws as a NumPy array of their own precision.
+
+    Raises:
+        ValueError: If they are not finite, have other axes, or there are none.
+    """
+    array = finite(values, "logits")
+    if array.ndim != 4 or not array.size:
+        raise ValueError(
+            "`logits` must have the axes (chain, draw, example, class) and at least "
+            f"one draw of one example; got the shape {array.shape}."
+        )
+    return array
+
+
 def labels(
     values: Shaped[np.ndarray | Array, "..."], num_examples: int, num_classes: int
 ) -> Integer[np.ndarray, " example"]:

@@ -72,6 +72,11 @@ def compare_to_reference(
 
     Returns:
         The two estimates.
+
+    Example:
+        >>> probs = np.random.default_rng(0).dirichlet([1.0, 1.0], (4, 100))
+        >>> compare_to_reference(probs[:1], probs[1:]).agreement.value
+        0.57
     """
     checks.at_least(2, num_replicates=num_replicates)
     p = arguments.probs(probs_by_chain, "probs_by_chain").mean(axis=0)

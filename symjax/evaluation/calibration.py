@@ -229,6 +229,11 @@ def decompose_brier(
 
     Returns:
         The parts.
+
+    Example:
+        >>> probs = np.array([[0.8, 0.2], [0.8, 0.2], [0.4, 0.6]])
+        >>> round(decompose_brier(probs, np.array([0, 1, 1])).uncertainty, 3)
+        0.444
     """
     checks.at_least(1, num_bins=num_bins)
     parts = np.zeros(4)

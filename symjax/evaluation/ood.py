@@ -103,7 +103,7 @@ def energy(
     if isinstance(logits, Predictions):
         mean = logits.mean_logits
     else:
-        mean = arguments.finite(logits, "logits").mean(axis=(0, 1), dtype=float)
+        mean = arguments.logits(logits).mean(axis=(0, 1), dtype=float)
     return -np.asarray(special.logsumexp(mean, axis=1))
 
 
@@ -126,6 +126,10 @@ def detect(
 
     Raises:
         ValueError: If a set is empty or a score is not finite.
+
+    Example:
+        >>> detect(np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.8])).auroc
+        0.9166666666666666
     """
     inside = arguments.finite(in_scores, "in_scores")
     outside = arguments.finite(out_scores, "out_scores")

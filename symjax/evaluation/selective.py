@@ -45,10 +45,15 @@ def risk_coverage(
         The curve, one point for each number of examples kept.
 
     Raises:
-        ValueError: If there is no example or a confidence is not finite.
+        TypeError: If `is_correct` is not of truth values.
+        ValueError: If there is no example.
     """
     confidence = arguments.finite(confidence, "confidence")
-    wrong = ~np.asarray(is_correct)
+    correct = np.asarray(is_correct)
+    if correct.dtype != bool:
+        raise TypeError(f"`is_correct` must be true or false; got {correct.dtype}.")
+    arguments.same_shape("is_correct", correct.shape, confidence.shape)
+    wrong = ~correct
     if not wrong.size:
         raise ValueError("`confidence` must hold at least one example; it holds none.")
     _, group, size = np.unique(-confidence, return_inverse=True, return_counts=True)
@@ -73,5 +78,9 @@ def area_under_risk_coverage(
 
     Returns:
         The area.
+
+    Example:
+        >>> area_under_risk_coverage(np.array([0.9, 0.6]), np.array([True, False]))
+        0.25
     """
     return float(risk_coverage(confidence, is_correct).risk.mean())

@@ -39,7 +39,7 @@ def fit(
     Returns:
         The temperature; above 1 for predictions that were too sure.
     """
-    logits = arguments.finite(logits, "logits")
+    logits = arguments.logits(logits)
     labels = arguments.labels(labels, *logits.shape[2:])
     members = jnp.asarray(logits.reshape(-1, *logits.shape[2:]), jnp.float32)
     truth = jnp.asarray(labels)
@@ -71,8 +71,14 @@ def cross_fit(
 
     Raises:
         ValueError: If there are fewer than two examples.
+
+    Example:
+        >>> logits = np.random.default_rng(0).normal(size=(4, 50, 100, 10))
+        >>> labels = logits[0, 0].argmax(axis=1)
+        >>> cross_fit(logits, labels).shape
+        (4, 50, 100, 10)
     """
-    logits = arguments.finite(logits, "logits")
+    logits = arguments.logits(logits)
     labels = arguments.labels(labels, *logits.shape[2:])
     if labels.size < 2:
         raise ValueError(

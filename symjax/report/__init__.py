@@ -10,9 +10,10 @@ from symjax.report.columns import notes
 from symjax.report.comparison import Comparison, Trace, compare
 from symjax.report.convergence import convergence_table
 from symjax.report.formats import csv_table, latex
-from symjax.report.gallery import Picture, pictures
+from symjax.report.gallery import pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write
+from symjax.report.picture import Picture
 from symjax.report.scores import Bias, Method, Scores
 from symjax.report.scoring import ood_scores
 from symjax.report.surfaces import across, between

@@ -117,6 +117,8 @@ def compare(
             for method in methods
         ]
         values = evaluation.probs_by_draw(reference.outputs)
+    elif targets is None:
+        raise ValueError("`targets` must be given for a regression; got None.")
     else:
         of_reference = scoring.regression(reference, targets)
         of_methods = [

@@ -42,7 +42,7 @@ def mmd(draws: Params, reference: Params) -> float | None:
 
 
 def _rows(
-    leaves: list[Leaf], columns: list[Integer[np.ndarray, " column"]]
+    leaves: list[Leaf], columns: list[np.ndarray]
 ) -> Float[np.ndarray, "draw quantity"]:
     """Some draws of the quantities in `columns` of all leaves."""
     num_chains, num_draws = leaves[0].shape[:2]

@@ -1,18 +1,16 @@
 """The pictures of a report, each with how to read it."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Num
-from matplotlib.figure import Figure
 
 from symjax import evaluation, plots
-from symjax.evaluation.convergence import SlowQuantity
-from symjax.evaluation.reading import Leaf, take
-from symjax.report import examples
+from symjax.evaluation.reading import Leaf
+from symjax.report import examples, traces
 from symjax.report.chains import flat, sample
 from symjax.report.comparison import Comparison, Trace
+from symjax.report.picture import Picture
 from symjax.report.scores import Method, Numbers
 
 
@@ -20,25 +18,11 @@ _INTERVAL = 0.9
 _MOST_INTERVALS = 300
 
 
-class Picture(NamedTuple):
-    """A figure as the report shows it.
-
-    Attributes:
-        title: Heading above it.
-        figure: The figure.
-        reading: How to read it, in a sentence or two.
-    """
-
-    title: str
-    figure: Figure
-    reading: str
-
-
 def pictures(
     comparison: Comparison,
     reference: Method,
     methods: Sequence[Method],
-    targets: Num[Numbers, "example ..."],
+    targets: Num[Numbers, "example ..."] | None,
     *,
     x: Num[Numbers, "example ..."] | None = None,
     trace: Trace | None = None,
@@ -50,7 +34,7 @@ def pictures(
         comparison: What `compare` made of the same arrays.
         reference: The reference.
         methods: The methods.
-        targets: Test targets.
+        targets: Test targets; None where they are not known.
         x: Test inputs, shown where they look like images.
         trace: What the chains of the reference logged.
         read_leaf: Gives the leaf of draws at a path, which may be read when indexed;
@@ -59,19 +43,22 @@ def pictures(
     Returns:
         The pictures.
     """
-    classification = comparison.task == "classification"
-    last = (
-        [_reliability(reference, methods, targets), _disputed(reference, targets, x)]
-        if classification
-        else [_intervals(reference, targets)]
-    )
+    last = []
+    if targets is not None and comparison.task == "classification":
+        last = [
+            _reliability(reference, methods, targets),
+            _disputed(reference, targets, x),
+        ]
+    elif targets is not None:
+        last = [_intervals(reference, targets)]
     drawn = [
         _distances(comparison),
+        _cost(comparison),
         _rhat(comparison),
         _log_density(trace),
         _acceptance(trace),
-        _disputed_draws(comparison, reference),
-        _slow_weights(comparison, read_leaf),
+        traces.disputed_draws(comparison, reference),
+        traces.slow_weights(comparison, read_leaf),
         *last,
     ]
     return [picture for picture in drawn if picture is not None]
@@ -99,6 +86,38 @@ def _distances(comparison: Comparison) -> Picture | None:
             "are: a method that reaches it is as good as one more chain."
         )
     return Picture("How near does each method come?", figure, reading)
+
+
+def _cost(comparison: Comparison) -> Picture | None:
+    """Cost against the distance to the reference."""
+    field, distance = "total_variation", "total variation to the reference"
+    if comparison.task == "regression":
+        field, distance = "mean_distance", "distance of predictive means"
+    points, errors = {}, {}
+    for scores in comparison.methods:
+        cost, number = scores.gradients, getattr(scores, field)
+        if cost and number is not None and np.isfinite(number):
+            points[scores.name] = (cost, number)
+            if field in scores.errors:
+                errors[scores.name] = scores.errors[field]
+    if not points:
+        return None
+    between = comparison.between_chains
+    figure = plots.pareto(
+        points,
+        ceiling=between and getattr(between, field),
+        errors=errors,
+        xlabel="cost, in gradients of the whole training set",
+        ylabel=distance,
+    )
+    reading = (
+        "Down and to the left is better. Blue methods are on the front: none is both "
+        "cheaper and nearer. "
+    )
+    cost = comparison.reference.gradients
+    if cost:
+        reading += f"The reference itself took {cost:,.0f} gradients."
+    return Picture("Cost and nearness", figure, reading.rstrip())
 
 
 def _rhat(comparison: Comparison) -> Picture | None:
@@ -157,84 +176,6 @@ def _acceptance(trace: Trace | None) -> Picture | None:
         "above it the steps are smaller than need be. A tick at the bottom is a "
         "divergent proposal.",
     )
-
-
-def _disputed_draws(comparison: Comparison, reference: Method) -> Picture:
-    """Traces of the predictions whose chain averages are furthest apart."""
-    values, kind = np.asarray(reference.outputs), "output"
-    if comparison.task == "classification":
-        values, kind = evaluation.probs_by_draw(values), "probability of class"
-    means = values.mean(axis=1, dtype=float)
-    # One chain is apart from no other: its least certain predictions stand in.
-    disputed = len(means) > 1
-    spread = means.var(axis=0) if disputed else values[0].var(axis=0)
-    points = np.argsort(-spread.max(axis=1), kind="stable")[:4]
-    outputs = spread[points].argmax(axis=1)
-    figure = plots.quantities(
-        np.moveaxis(values[:, :, points, outputs], -1, 2),
-        [
-            f"test point {point}, {kind} {output}"
-            for point, output in zip(points, outputs, strict=True)
-        ],
-    )
-    if not disputed:
-        return Picture(
-            "The least certain predictions",
-            figure,
-            "The thin line is the draws, the thick line their average so far, which "
-            "should have come to rest.",
-        )
-    return Picture(
-        "The most disputed predictions",
-        figure,
-        "Thin lines are the draws, thick lines each chain's average so far. The "
-        "averages should come together; how far apart they end is how far the "
-        "reference can be trusted on its worst test points.",
-    )
-
-
-def _slow_weights(
-    comparison: Comparison,
-    read_leaf: Callable[[str], Leaf] | None,
-) -> Picture | None:
-    if comparison.weight is None or read_leaf is None:
-        return None
-    worst = evaluation.slowest(comparison.weight, 6)
-    if not worst:
-        return None
-    traces = {}
-    for path in {quantity.path for quantity in worst}:
-        leaf = read_leaf(path)
-        listed = [quantity for quantity in worst if quantity.path == path]
-        columns = np.array([_column(quantity, leaf) for quantity in listed])
-        drawn = np.moveaxis(take(leaf, columns), -1, 0)
-        traces |= dict(zip(listed, drawn, strict=True))
-    figure = plots.slowest_weights(
-        np.stack([traces[quantity] for quantity in worst], axis=-1),
-        [_label(quantity) for quantity in worst],
-    )
-    return Picture(
-        "The weights that mix worst",
-        figure,
-        "Chains that keep to levels of their own are in different copies or modes of "
-        "the network; chains that drift are too short.",
-    )
-
-
-def _column(quantity: SlowQuantity, leaf: Leaf) -> int:
-    """Its place in the leaf with the axes behind (chain, draw) made one."""
-    if not quantity.index:
-        return 0
-    return int(np.ravel_multi_index(quantity.index, leaf.shape[2:]))
-
-
-def _label(quantity: SlowQuantity) -> str:
-    place = quantity.path
-    if quantity.index:
-        place += f"[{', '.join(map(str, quantity.index))}]"
-    if quantity.rhat is not None:
-        return f"{place} · R-hat\N{NO-BREAK SPACE}{quantity.rhat:.2f}"
-    return f"{place} · effective sample size {quantity.ess_bulk:.0f}"
 
 
 def _reliability(

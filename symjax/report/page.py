@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from symjax.report import convergence
 from symjax.report.columns import Section, notes, sections
 from symjax.report.comparison import Comparison
-from symjax.report.gallery import Picture
 from symjax.report.judgement import findings
+from symjax.report.picture import Picture
 from symjax.report.tables import Row, rows, tiles
 from symjax.report.template import PAGE
 from symjax.store.files import explained

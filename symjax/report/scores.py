@@ -147,7 +147,7 @@ def pool(several: Sequence[Scores]) -> Scores:
         if key not in {"gradients", "seconds"}:
             errors[key] = float(np.std(known, ddof=1) / math.sqrt(len(known)))
     biases = [scores.bias for scores in several]
-    worst = next(
+    worst: Bias = next(
         (b for b in biases if isinstance(b, SpreadComparison) and b.verdict != "small"),
         first.bias,
     )

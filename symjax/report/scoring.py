@@ -138,6 +138,7 @@ def _quality(
 ) -> dict[str, float]:
     """All that the true classes say of predictions."""
     probs = predictions.probs
+    assert predictions.log_likelihood is not None  # It was summarised with labels.
     is_correct = probs.argmax(axis=1) == np.asarray(labels)
     return {
         "accuracy": evaluation.accuracy(probs, labels),

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from symjax.plots.barriers import interpolations, planes
-from symjax.report.gallery import Picture
+from symjax.report.picture import Picture
 
 
 def between(

@@ -68,7 +68,7 @@ def _fitting(
     part: list[Column] = []
     listed = rows(comparison, section.columns)
     names = [len(row.name) for row in listed]
-    start = left = WIDTH - min(_NAME_WIDTH, max([*names, len("method")]))
+    start = left = WIDTH - 2 - min(_NAME_WIDTH, max([*names, len("method")]))
     first = True
     for number, column in enumerate(section.columns):
         texts = [row.cells[number].text for row in listed]
@@ -115,7 +115,9 @@ def summary(comparison: Comparison) -> dict[str, Any]:
 
     Of JSON values only; what has no meaning or can't be had is None.
     """
-    distances = ("agreement", "total_variation", "mean_distance")
+    distances = ("agreement", "total_variation")
+    if comparison.task == "regression":
+        distances = (*distances, "mean_distance")
     function, weight = comparison.function, comparison.weight
     return {
         "methods": {s.name: _everything(s) for s in all_scores(comparison)},

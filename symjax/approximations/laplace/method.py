@@ -85,10 +85,10 @@ def build(
     | diagonal | its diagonal | parameters |
 
     What low_rank leaves out keeps the prior's precision, so that its variances are too
-    large rather than too small. Of a convolution's kernel, columns are output channels.
-    A vector, such as a bias, has a full block in kronecker. Everything is in float32:
-    curvature a million times smaller than the largest of its block is not told from
-    none.
+    large rather than too small, and its evidence too. Of a convolution's kernel,
+    columns are output channels. A vector, such as a bias, has a full block in
+    kronecker. Everything is in float32: curvature a million times smaller than the
+    largest of its block is not told from none.
 
     Where a likelihood is not log-concave in the outputs (learned noise), negative
     curvature of an example is taken as zero.

@@ -117,6 +117,12 @@ def compare_draws(
     Raises:
         ValueError: If the leaves of the two differ in number or shape, a chain is
             shorter than the block, or there are fewer than two draws.
+
+    Example:
+        >>> draws = {"w": np.random.default_rng(0).normal(size=(8, 30, 2, 3))}
+        >>> other = {"w": 3 + draws["w"][:, ::-1]}
+        >>> compare_draws(draws, other).p_value < 0.01
+        True
     """
     checks.at_least(1, block_length=block_length)
     one, two = (

@@ -90,6 +90,11 @@ def mmd_test(
 
     Raises:
         ValueError: If a set is not a whole number of blocks.
+
+    Example:
+        >>> one, two = np.random.default_rng(0).normal(size=(2, 50, 3))
+        >>> mmd_test(one, two + 2).p_value
+        0.001
     """
     kernel = _joint_kernel(one, two)
     if len(one) % block_length or len(two) % block_length:

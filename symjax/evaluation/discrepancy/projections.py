@@ -43,6 +43,11 @@ def project(
 
     Returns:
         The projections, in float64 from products in float32.
+
+    Example:
+        >>> draws = {"w": np.ones((2, 5, 30, 20)), "b": np.ones((2, 5, 20))}
+        >>> project(draws, 8, jax.random.key(0)).shape
+        (2, 5, 8)
     """
     checks.at_least(1, num_dimensions=num_dimensions)
     leaves = chain_leaves(draws, "draws")
@@ -85,6 +90,11 @@ def sliced_wasserstein(
     Raises:
         ValueError: If a set is empty, the quantities differ in number, or a draw is not
             finite.
+
+    Example:
+        >>> one = np.random.default_rng(0).normal(size=(50, 3))
+        >>> round(sliced_wasserstein(one, one[::-1]), 6)
+        0.0
     """
     checks.at_least(1, num_projections=num_projections)
     one, two = arguments.finite(one, "one"), arguments.finite(two, "two")

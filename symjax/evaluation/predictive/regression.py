@@ -99,6 +99,10 @@ def wasserstein_per_point(
         Wilson, Izmailov, Hoffman, Gal, Li, Pradier, Vikram, Foong, Lotfi, Farquhar
         (2022), "Evaluating approximate inference in Bayesian deep learning", NeurIPS
         2021 Competitions and Demonstrations Track.
+
+    Example:
+        >>> wasserstein_per_point(np.array([[0.0], [1.0]]), np.array([[3.0]]))
+        array([2.5])
     """
     one = arguments.finite(samples, "samples")
     two = arguments.finite(reference_samples, "reference_samples")

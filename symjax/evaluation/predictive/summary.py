@@ -68,15 +68,13 @@ def summarise_predictions(
     Returns:
         The averages.
 
-    Raises:
-        ValueError: If there is no draw or no example.
+    Example:
+        >>> logits = np.random.default_rng(0).normal(size=(4, 50, 100, 10))
+        >>> predictions = summarise_predictions(logits)
+        >>> predictions.probs.shape, predictions.votes.sum(axis=1)[0]
+        ((100, 10), np.int64(200))
     """
-    logits = arguments.finite(logits, "logits")
-    if not logits.size:
-        raise ValueError(
-            "`logits` must hold at least one draw of one example; got the shape "
-            f"{logits.shape}."
-        )
+    logits = arguments.logits(logits)
     num_chains, _, num_examples, num_classes = logits.shape
     if labels is not None:
         labels = arguments.labels(labels, num_examples, num_classes)
