@@ -29,7 +29,7 @@ def small(out, temperatures=(2.0, 1.0), **changes):
 
 def test_a_sweep_scores_every_run_and_goes_on(tmp_path, monkeypatch):
     out = tmp_path / "sweep"
-    console = Console(file=open(tmp_path / "said", "w"), width=200)
+    console = Console(quiet=True)
     sweeps.sweep(small(out, (1.0,)), console)
     begun = []
     execute = chains.execute
@@ -39,7 +39,7 @@ def test_a_sweep_scores_every_run_and_goes_on(tmp_path, monkeypatch):
     sweeps.sweep(small(out), console)
     # The finished run is asked for by its folder, and only the new one is made.
     assert [command.resume is None for command in begun] == [False, True]
-    rows = list(csv.DictReader((out / "sweep.csv").open()))
+    rows = list(csv.DictReader((out / "sweep.csv").read_text().splitlines()))
     assert [float(row["temperature"]) for row in rows] == [1, 2]
     points = json.loads((out / "sweep.json").read_text())["points"]
     for row, point in zip(rows, points, strict=True):
