@@ -50,5 +50,7 @@ def test_an_absent_set_says_where_it_was_looked_for(tmp_path, monkeypatch):
     np.savez(tmp_path / "kmnist.npz", x_train=np.ones((3, 2)))
     with pytest.raises(ValueError, match="kmnist.npz can't be read: it lacks y_train"):
         data.load("kmnist")
-    with pytest.raises(ValueError, match=r"kmnist, a path/.* Did you mean mnist\?"):
+    with pytest.raises(
+        ValueError, match=r"cifar10_jpeg, a path.* Did you mean mnist\?"
+    ):
         data.load("mnits")

@@ -28,26 +28,33 @@ def as_inputs(pixels: Images, like: Dataset) -> np.ndarray:
 def fit(pixels: Images, shape: tuple[int, ...]) -> Images:
     """Images of another size and number of channels.
 
-    Pillow's bilinear filter, which averages where it shrinks; grey is repeated in every
-    channel, and grey of colours is their mean.
+    A new pixel is the mean of the area that it covers, as the pixels of scikit-learn's
+    digits are means of squares; grey is repeated in every channel, and grey of colours
+    is their mean.
 
     Args:
         pixels: In [0, 1].
         shape: `(row, column, channel)` to have.
     """
-    from PIL import Image
-
     if pixels.shape[3] != shape[2]:
         pixels = np.repeat(pixels.mean(axis=3, keepdims=True), shape[2], axis=3)
     if pixels.shape[1:3] == shape[:2]:
         return pixels
-    size = shape[1], shape[0]
-    resized = [
-        np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.BILINEAR))
-        for plane in np.moveaxis(pixels, 3, 1).reshape(-1, *pixels.shape[1:3])
-    ]
-    planes = np.stack(resized).reshape(len(pixels), shape[2], *shape[:2])
-    return np.moveaxis(planes, 1, 3)
+    rows, columns = (
+        _areas(size, new)
+        for size, new in zip(pixels.shape[1:3], shape[:2], strict=True)
+    )
+    planes = rows @ np.moveaxis(pixels, 3, 1) @ columns.T
+    # A mean of ones may be a rounding above one.
+    return np.clip(np.moveaxis(planes, 1, 3), 0, 1)
+
+
+def _areas(size: int, new: int) -> np.ndarray:
+    """The share of each new pixel that lies in each pixel, `(new, size)`."""
+    edges, pixel = np.arange(new + 1) * size / new, np.arange(size)
+    low = np.maximum(edges[:-1, None], pixel)
+    high = np.minimum(edges[1:, None], pixel + 1)
+    return (np.maximum(0, high - low) * new / size).astype(np.float32)
 
 
 def _range(dataset: Dataset) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """`load_ood`: inputs that are not of the training distribution."""
 
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from symjax.data.images import as_inputs, as_pixels, fit
 from symjax.data.sources import (
     DEFAULT_FOLDER,
     FOLDER_VARIABLE,
+    UNREADABLE,
     did_you_mean,
     read_known,
 )
@@ -43,9 +43,9 @@ def load_ood(name: str, like: Dataset) -> Data:
     | cifar10, cifar10_lossless_subset | photographs; a tenth of them |
 
     Files are NAME_test.npz with x_test, or what `load` reads, in the folder that
-    SYMJAX_DATA names. Images get the size of those of `like` by Pillow's bilinear
-    filter, their number of channels (grey is the mean of colours), their range from
-    black to white, and the normalisation that `like` was trained with.
+    SYMJAX_DATA names. Images get the size of those of `like` by averaging areas, their
+    number of channels (grey is the mean of colours), their range from black to white,
+    and the normalisation that `like` was trained with.
 
     Args:
         name: As in the table.
@@ -103,10 +103,13 @@ def _read(name: str) -> Images:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 images = arrays["x_test"]
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        except (*UNREADABLE, KeyError) as error:
             raise ValueError(f"{file} must hold `x_test`: {error}") from error
     else:
-        images = read_known(name).x_test
+        try:
+            images = read_known(name).x_test
+        except ValueError as error:
+            raise ValueError(f"There is no {file.absolute()}, and {error}") from error
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise ValueError(
             f"{name}: `x_test` must be uint8 images, got {images.dtype} of shape "

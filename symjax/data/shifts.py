@@ -1,5 +1,6 @@
 """`load_shifted`: the test set corrupted, with its labels."""
 
+import numbers
 import os
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def load_shifted(dataset: Dataset, name: str, severity: int, seed: int = 0) -> D
         seed: Of noises, directions, fields and clouds.
 
     Raises:
-        ValueError: if the name or severity is wrong, or the data are no images.
+        ValueError: if the name, severity or seed is wrong, or the data are no images.
 
     Example:
         >>> load_shifted(load("digits"), "gaussian_noise", severity=3).x.shape
@@ -57,6 +58,8 @@ def load_shifted(dataset: Dataset, name: str, severity: int, seed: int = 0) -> D
     """
     if severity not in SEVERITIES:
         raise ValueError(f"`severity` must be 1, 2, 3, 4 or 5, got {severity!r}.")
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(f"`seed` must be a whole number from 0 on, got {seed!r}.")
     if name.startswith(f"{FILES}/"):
         return _read(dataset, name.removeprefix(f"{FILES}/"), severity)
     if name not in CORRUPTIONS:

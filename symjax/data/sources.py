@@ -9,6 +9,7 @@ import itertools
 import os
 import zipfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,9 @@ KNOWN = (
 
 FOLDER_VARIABLE = "SYMJAX_DATA"
 DEFAULT_FOLDER = "../shared/data"
+
+UNREADABLE = (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile)
+"""What NumPy raises for a file that it can't read."""
 
 
 def read_embedded(name: str, seed: int, test_fraction: float) -> Arrays:
@@ -91,7 +95,7 @@ def read_npz(path: str) -> Arrays:
                     f"it lacks {', '.join(missing)} and has {', '.join(file.files)}"
                 )
             return Arrays(*(file[key] for key in Arrays._fields))
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{path} can't be read: {error}. Write it with `numpy.savez(path, "
             "x_train=..., y_train=..., x_test=..., y_test=...)`, numeric arrays."
@@ -111,21 +115,22 @@ def read_jpeg(path: str) -> Arrays:
     """
     from PIL import Image
 
-    with np.load(path, allow_pickle=False) as file:
-        try:
+    read = {}
+    try:
+        with np.load(path, allow_pickle=False) as file, ThreadPoolExecutor() as pool:
             header = file["jpeg_header"].tobytes()
-            read = {}
             for kind in ("train", "test"):
                 streams, edges = file[f"jpeg_{kind}"], file[f"offsets_{kind}"]
-                read[f"x_{kind}"] = np.stack(
-                    [
-                        Image.open(io.BytesIO(header + streams[start:end].tobytes()))
-                        for start, end in itertools.pairwise(edges)
-                    ]
+                bodies = (
+                    header + streams[start:end].tobytes()
+                    for start, end in itertools.pairwise(edges)
                 )
+                # Pillow decodes outside of Python's lock.
+                decode = lambda stream: np.asarray(Image.open(io.BytesIO(stream)))
+                read[f"x_{kind}"] = np.stack(list(pool.map(decode, bodies)))
                 read[f"y_{kind}"] = file[f"y_{kind}"]
-        except (KeyError, OSError) as error:
-            raise ValueError(f"{path} can't be read: {error}") from error
+    except (*UNREADABLE, KeyError) as error:
+        raise ValueError(f"{path} can't be read: {error}") from error
     return Arrays(**read)
 
 
