@@ -89,8 +89,9 @@ def test_the_picture_marks_bayes_and_the_best():
     ]
     assert all(ax.get_xscale() == "log" for ax in fig.axes)
     rings = [line for line in fig.axes[0].lines if line.get_markersize() == 9]
-    assert [(*ring.get_xdata(), *ring.get_ydata()) for ring in rings] == [
-        (1.0, 1.0),
-        (0.1, 2.0),
+    assert [np.ravel(ring.get_data()).tolist() for ring in rings] == [
+        [1.0, 1.0],
+        [0.1, 2.0],
     ]
-    assert [1, 1] in [list(line.get_xdata()) for line in fig.axes[0].lines]
+    lines = fig.axes[0].lines
+    assert [1, 1] in [np.asarray(line.get_xdata()).tolist() for line in lines]

@@ -91,7 +91,7 @@ def averages(
         for chains, some in store.blocks(num_chains, num_draws, most):
             logits = _predict(apply, draws, x, chains, some)
             log_probs = special.log_softmax(logits.astype(float), axis=-1)
-            block = special.logsumexp(log_probs, axis=(0, 1))
+            block = np.asarray(special.logsumexp(log_probs, axis=(0, 1)))
             log_sum = np.logaddexp(log_sum, block)
             done += logits.shape[0] * logits.shape[1]
             update(done, "")

@@ -104,7 +104,9 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
     raw.check(name, arrays)
-    x_train, x_test, *of_inputs = raw.normalise(arrays.x_train, arrays.x_test)
+    x_train, x_test, input_mean, input_std = raw.normalise(
+        arrays.x_train, arrays.x_test
+    )
     is_classification = arrays.y_train.dtype.kind in "iub"
     if is_classification:
         y_train, y_test = raw.labels(name, arrays)
@@ -122,6 +124,7 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
         raw.fingerprint(arrays),
         mean,
         std,
-        *of_inputs,
+        input_mean,
+        input_std,
         raw.pixel_range(arrays.x_train),
     )

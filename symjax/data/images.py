@@ -9,7 +9,8 @@ from symjax.data.datasets import Dataset
 def as_pixels(dataset: Dataset) -> Images:
     """The test images in [0, 1], with an axis of channels."""
     low, high = _range(dataset)
-    raw = dataset.test.x * dataset.input_std + dataset.input_mean
+    raw = dataset.test.x * np.asarray(dataset.input_std)
+    raw = raw + np.asarray(dataset.input_mean)
     pixels = np.clip((raw - low) / (high - low), 0, 1).astype(np.float32)
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
@@ -22,7 +23,7 @@ def as_inputs(pixels: Images, like: Dataset) -> np.ndarray:
     std = np.asarray(like.input_std)
     raw = low + (high - low) * pixels.astype(np.float32)
     factor = np.where(std > 0, 1 / np.where(std > 0, std, 1), 0)
-    return ((raw - like.input_mean) * factor).astype(np.float32)
+    return ((raw - np.asarray(like.input_mean)) * factor).astype(np.float32)
 
 
 def fit(pixels: Images, shape: tuple[int, ...]) -> Images:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sklearn.datasets
@@ -95,8 +96,8 @@ def _read(name: str) -> Images:
         ValueError: if there is no such file, or no images in it.
     """
     if name == "digits":
-        images = sklearn.datasets.load_digits().images
-        return images[..., None].astype(np.float32) / 16
+        bunch: Any = sklearn.datasets.load_digits()
+        return bunch.images[..., None].astype(np.float32) / 16
     folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
     file = Path(folder, f"{name}_test.npz")
     if file.is_file():

@@ -1,6 +1,7 @@
 """Scores over a grid of temperatures and prior scales."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -93,7 +94,7 @@ def _lines(
             ax.plot(x[at], values[at], "o", ms=9, mfc="none", mec=style.ALERT, mew=1.3)
 
 
-def _shades(count: int) -> list[tuple[float, ...]]:
+def _shades(count: int) -> list[Any]:
     """Light to dark: an order, not the hues of chains."""
     return [colormaps["Blues"](v) for v in np.linspace(0.45, 1, count)[-count:]]
 

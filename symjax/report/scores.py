@@ -147,10 +147,9 @@ def pool(several: Sequence[Scores]) -> Scores:
         if key not in {"gradients", "seconds"}:
             errors[key] = float(np.std(known, ddof=1) / math.sqrt(len(known)))
     biases = [scores.bias for scores in several]
-    worst: Bias = next(
-        (b for b in biases if isinstance(b, SpreadComparison) and b.verdict != "small"),
-        first.bias,
-    )
+    checked = [b for b in biases if isinstance(b, SpreadComparison)]
+    large = [bias for bias in checked if bias.verdict != "small"]
+    worst: Bias = large[0] if large else first.bias
     return Scores(
         name=f"{_common_name([s.name for s in several])} ({len(several)} seeds)",
         **{key: means[key] for key in means if key in NUMBERS},
