@@ -2,9 +2,10 @@
 
 Each function takes images `(image, row, column, channel)` in [0, 1], a severity 1 to 5
 and a generator, and may leave [0, 1]; `corrupt` clips. Strengths are of the order of
-those of CIFAR-10-C, but results with them are not to be compared with published ones. Lengths in pixels are those for images of 32 x 32, times the
-square root of side / 32: half-way between one number of pixels and one share of the
-image, since that share of an image of 8 x 8 is less than a pixel.
+those of CIFAR-10-C, but results with them are not to be compared with published ones.
+Lengths in pixels are those for images of 32 x 32, times the square root of side / 32:
+half-way between one number of pixels and one share of the image, since that share of
+an image of 8 x 8 is less than a pixel.
 
 References:
     Hendrycks and Dietterich (2019), "Benchmarking neural network robustness to common
