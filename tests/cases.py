@@ -192,6 +192,9 @@ SAMPLERS = [
         loops=1,
     ),
     # An approximation whose networks are kept like draws.
+]
+
+TRAJECTORIES = [
     Case(
         "snapshot",
         lambda lp: snapshot.build(

@@ -11,7 +11,7 @@ from symjax import mesh, run, store
 from symjax.samplers import cyclical, hmc, nuts, sgld, split_hmc
 
 
-EVERY = [*cases.SAMPLERS, *cases.APPROXIMATIONS]
+EVERY = [*cases.SAMPLERS, *cases.TRAJECTORIES, *cases.APPROXIMATIONS]
 KEY = jax.random.key(7)
 NUM_CHAINS = 4
 
@@ -24,7 +24,7 @@ def execute(case, *, devices=None, kept=None, build=None):
         "show_progress": False,
     }
     start = cases.start(jax.random.key(3), NUM_CHAINS)
-    if case in cases.SAMPLERS:
+    if case not in cases.APPROXIMATIONS:
         options = {"num_draws": 6, "thinning": 2, "num_burn_in": 3}
         return run.sample(KEY, algorithm, start, cases.data(), **options, **common)
     return run.fit(KEY, algorithm, start, cases.data(), num_steps=15, **common)
@@ -60,7 +60,7 @@ def run_on(case, num_devices):
 def test_draws_keep_structure_shape_and_dtype(case):
     draws = run_on(case, 1)[0].draws
     start = cases.start(jax.random.key(3), NUM_CHAINS)
-    num_draws = 6 if case in cases.SAMPLERS else 1
+    num_draws = 1 if case in cases.APPROXIMATIONS else 6
     assert jax.tree.structure(draws) == jax.tree.structure(start)
     for leaf, first in zip(jax.tree.leaves(draws), jax.tree.leaves(start), strict=True):
         assert leaf.shape == (NUM_CHAINS, num_draws, *first.shape[1:])

@@ -61,7 +61,7 @@ def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     np.testing.assert_array_equal(batch.y[batch.mask], data.y[np.asarray(indices)])
 
 
-EVERY = [*cases.SAMPLERS, *cases.APPROXIMATIONS]
+EVERY = [*cases.SAMPLERS, *cases.TRAJECTORIES, *cases.APPROXIMATIONS]
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def narrowest_dtype(
     return coarsest.dtype
 
 
-def _dtypes(jaxpr: core.Jaxpr) -> set[jnp.dtype]:
-    """Of all results, in calls, loops and branches too."""
+def _dtypes(jaxpr: core.Jaxpr) -> set[Any]:
+    """Of all results, in calls, loops and branches too; of keys, no NumPy dtype."""
     # Not of constants, which are rounded alike for every element. Tokens have no type.
     results: list[Any] = [var.aval for eqn in jaxpr.eqns for var in eqn.outvars]
     found = {aval.dtype for aval in results if hasattr(aval, "dtype")}
