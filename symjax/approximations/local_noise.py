@@ -76,7 +76,9 @@ def evaluate(
 ) -> Any:
     """The outputs of a network whose weights are independent normals.
 
-    Costs about two evaluations. Differentiable in `mean` and `std`.
+    Costs the products of two evaluations, and a random number for every output of
+    every example, which on a CPU take longer than those. Differentiable in `mean` and
+    `std`.
 
     Args:
         apply: `(params, x) -> outputs`, of which no example looks at another.

@@ -72,7 +72,7 @@ def build(
 
     The objective is minus the bound divided by the number of examples, so that learning
     rates mean what they mean in training. A step costs `num_samples` gradients, of
-    local noise about twice as many.
+    local noise twice the products and random numbers, which on a CPU take longer still.
 
     Args:
         log_posterior: What is approximated, its temperature included.
