@@ -99,7 +99,7 @@ def compile_chunks(
         return algorithm.step(key, state, data)
 
     state_shape, info_shape = jax.eval_shape(
-        first_step, chain_keys[0], jax.tree.map(lambda leaf: leaf[0], params), data
+        first_step, chain_keys[0], _one_of(params), data
     )
     draw_bytes = trees.num_bytes(state_shape.position)
     num_slots = max(1, min(CHUNK_BYTES // draw_bytes, MAX_CHUNK_DRAWS, plan.num_draws))
@@ -133,6 +133,11 @@ def compile_chunks(
         capacity,
         NamedSharding(mesh, P("chain")),
     )
+
+
+def _one_of(params: Params) -> Any:
+    """The shapes of one chain: to index an array would compute on all hosts."""
+    return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), params)
 
 
 def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
