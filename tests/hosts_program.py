@@ -1,7 +1,7 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
-Arguments: a folder, and words NAME:SHAPE of a case and the mesh it runs on. A run that
-is there already goes on; what an environment variable SYMJAX_TEST_FAULT says goes wrong.
+Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on; and words
+OPTION=NUMBER of what is done. It saves after every chunk, and they are short.
 """
 
 import sys
@@ -40,11 +40,14 @@ def main(folder, *words):
     from symjax import mesh, run
     from symjax.run import loop
 
-    loop.CHUNK_SECONDS = 0.0
+    loop.CHUNK_SECONDS, loop.SAVE_SECONDS = 0.0, 1.0
+    changes = dict(word.split("=") for word in words if ":" not in word)
+    changes = {name: int(number) for name, number in changes.items()}
     for word in words:
-        name, shape = word.split(":")
-        made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
-        execute(name, made, run.NewRun(Path(folder, word)))
+        if ":" in word:
+            name, shape = word.split(":")
+            made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
+            execute(name, made, run.NewRun(Path(folder, word)), **changes)
     print("made on", jax.process_count(), jax.device_count(), flush=True)
 
 

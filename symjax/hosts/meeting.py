@@ -41,7 +41,7 @@ def meet(place: Place, seconds: float) -> list[str]:
     if "wrong" in answer:
         raise ValueError(answer["wrong"])
     if "missing" in answer:
-        raise NotAllCame(f"{answer['missing']} within {seconds:.0f} s.")
+        raise NotAllCame(f"Within {seconds:.0f} s {answer['missing']}")
     return answer["names"]
 
 
@@ -99,8 +99,8 @@ def _describe_missing(names: dict[int, str], number: int) -> str:
     missing = [str(i) for i in range(number) if i not in names]
     here = ", ".join(f"{i} ({name})" for i, name in sorted(names.items()))
     return (
-        f"Host {', '.join(missing)} of {number} did not come; here are {here}. See "
-        "whether it was started and reaches host 0; they waited"
+        f"host {', '.join(missing)} of {number} did not come; here are {here}. See "
+        "whether it was started, and whether it reaches host 0."
     )
 
 
@@ -154,7 +154,7 @@ def _report(place: Place, end: float) -> dict[str, Any]:
             reason = f" ({error})"
         time.sleep(0.2)
     return {
-        "missing": f"Host {place.identity} could not reach host 0 at {place.address}"
+        "missing": f"host {place.identity} could not reach host 0 at {place.address}"
         f"{reason}. See whether that was started, and whether a firewall lets its "
-        "port through; it tried"
+        "port through."
     }

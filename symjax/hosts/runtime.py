@@ -219,12 +219,13 @@ def end_with(error: BaseException) -> NoReturn:
     One that JAX's runtime raised is mostly the loss of another host: the watch then
     has its time to find out which.
     """
-    traceback.print_exception(error)
+    code = 1
     if _session is not None and is_of_runtime(error):
         log(f"{_first_line(error)}. Looking for a host that was lost.")
         time.sleep(_session.watch.seconds + 2)
-        leave(RESTART, _first_line(error))
-    leave(1, _first_line(error))
+        code = RESTART
+    traceback.print_exception(error)
+    leave(code, _first_line(error))
 
 
 def is_of_runtime(error: BaseException | None) -> bool:
@@ -244,8 +245,9 @@ def _stop(code: int, text: str) -> None:
     """What the watch calls."""
     assert _session is not None
     saved = last_words.describe(_session.run, _session.resume)
-    print(f"{text} {saved}", file=sys.stderr, flush=True)
-    leave(code, f"{text} {saved}")
+    text = f"{text.rstrip('.')}. {saved}"
+    print(text, file=sys.stderr, flush=True)
+    leave(code, text)
 
 
 def _tell_witness(**facts: str | None) -> None:
