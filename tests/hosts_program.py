@@ -1,7 +1,8 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
 Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on; and words
-OPTION=NUMBER of what is done. It saves after every chunk, and they are short.
+OPTION=NUMBER of what is done. A run that is there goes on. Chunks are short, and saves
+are frequent.
 """
 
 import sys
@@ -37,7 +38,7 @@ def main(folder, *words):
 
     import jax
 
-    from symjax import mesh, run
+    from symjax import mesh, run, store
     from symjax.run import loop
 
     loop.CHUNK_SECONDS, loop.SAVE_SECONDS = 0.0, 1.0
@@ -47,7 +48,10 @@ def main(folder, *words):
         if ":" in word:
             name, shape = word.split(":")
             made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
-            execute(name, made, run.NewRun(Path(folder, word)), **changes)
+            path = Path(folder, word)
+            is_there = hosts.share((path / "config.json").exists())
+            kept = store.open(path) if is_there else run.NewRun(path)
+            execute(name, made, kept, **changes)
     print("made on", jax.process_count(), jax.device_count(), flush=True)
 
 

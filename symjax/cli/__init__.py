@@ -44,7 +44,8 @@ def main() -> None:
                 _check_alone(sys.argv[2:])
             ending.begin(command.processes)
         else:
-            ending.refuse_several(type(command).__name__.lower())
+            typed = command.sample.processes if isinstance(command, Sweep) else None
+            ending.refuse_several(type(command).__name__.lower(), typed)
         _dispatch(command, Console())
         if isinstance(command, Sample | Fit):
             _finish()

@@ -33,6 +33,8 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         `Stopped`, which says how to continue.
     """
     kept = None
+    for path in (command.out, command.resume):
+        _refuse_bucket(path)
     if command.resume is not None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
@@ -79,6 +81,19 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     size = hosts.share(built.log_posterior.micro_batch)
     density = replace(built.log_posterior, micro_batch=size)
     return built._replace(log_posterior=density)
+
+
+def _refuse_bucket(path: Path | None) -> None:
+    """Require a folder.
+
+    Raises:
+        ValueError: if it is a bucket's address.
+    """
+    if path is not None and path.parts[0] in ("gs:", "s3:"):
+        raise ValueError(
+            f"A run directory must be a folder, which all hosts see, got {path}. Mount "
+            "the bucket (with gcsfuse or mount-s3) and name the folder in it."
+        )
 
 
 def _how_to_continue(command: Sample | Fit, path: Path) -> str:

@@ -58,17 +58,23 @@ def begin(processes: Processes) -> None:
     hosts.start(processes.distributed, hosts.Timeouts(**seconds))
 
 
-def refuse_several(name: str) -> None:
+def refuse_several(name: str, processes: Processes | None) -> None:
     """Require one process for a command that computes on one.
 
+    Args:
+        name: Of the command.
+        processes: What was typed, if anything could be.
+
     Raises:
-        ValueError: if the environment says that this is one of several.
+        ValueError: if this is one of several.
     """
     number = os.environ.get("SYMJAX_NUM_PROCESSES", "1")
-    if number != "1":
+    typed = processes not in (None, Processes(), Processes(distributed="off"))
+    if number != "1" or typed:
+        how = "these options" if typed else f"SYMJAX_NUM_PROCESSES, which is {number}"
         raise ValueError(
-            f"symjax {name} runs on one process, but SYMJAX_NUM_PROCESSES is {number}. "
-            "Unset it; symjax sample and symjax fit run on several."
+            f"symjax {name} runs on one process: leave out {how}. symjax sample and "
+            "symjax fit run on several."
         )
 
 

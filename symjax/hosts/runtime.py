@@ -201,12 +201,10 @@ def leave(code: int, text: str) -> NoReturn:
         _session.ending.acquire()  # For good: who comes second waits for the end.
         _session.watch.is_over = True
         log(text)
-        try:
-            _session.watch.leave_note(code, text)
-            if is_first():
-                _session.watch.wait_for_others(LINGER)
-        except Exception:  # Without a coordinator there is nobody to tell.
-            log("The others could not be told.")
+        # A call over a cut network does not return.
+        telling = threading.Thread(target=_tell_others, args=(code, text), daemon=True)
+        telling.start()
+        telling.join(LINGER + 1)
         _tell_witness(ended=text)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -248,6 +246,16 @@ def _stop(code: int, text: str) -> None:
     text = f"{text.rstrip('.')}. {saved}"
     print(text, file=sys.stderr, flush=True)
     leave(code, text)
+
+
+def _tell_others(code: int, text: str) -> None:
+    assert _session is not None
+    try:
+        _session.watch.leave_note(code, text)
+        if is_first():
+            _session.watch.wait_for_others(LINGER)
+    except Exception as error:  # JAX names no type for what its client raises.
+        log(f"The others could not be told: {_first_line(error)}")
 
 
 def _tell_witness(**facts: str | None) -> None:
