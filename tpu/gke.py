@@ -9,11 +9,12 @@ What decides how a run ends:
 
 - `backoffLimit: 0` and `restartPolicy: Never`: a pod that fails fails its Job, whose
   other pods Kubernetes ends; a single pod that came back would find its peers gone.
-- Exit codes 1 and 2 fail the Job with the reason PodFailurePolicy, upon which the JobSet
-  fails at once. Every other failure, 42 (preempted and saved) and a lost node among them,
-  has the reason BackoffLimitExceeded: the JobSet makes all Jobs anew, `maxRestarts` times.
-- GKE's webhook sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (and MEGASCALE_... for several
-  slices), from which JAX knows the hosts; no `kubernetes` package is needed for that.
+- Exit codes 1 and 2 fail the Job with the reason PodFailurePolicy, upon which the
+  JobSet fails at once. Every other failure, 42 (preempted and saved) and a lost node
+  among them, has the reason BackoffLimitExceeded: the JobSet makes all Jobs anew,
+  `maxRestarts` times.
+- GKE's webhook sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (and MEGASCALE_... for
+  several slices), from which JAX knows the hosts without the `kubernetes` package.
 """
 
 import math
@@ -82,7 +83,8 @@ class JobSet:
         sizes = self.topology.split("x")
         if not all(size.isdecimal() for size in sizes) or len(sizes) not in (2, 3):
             raise ValueError(
-                f"`--topology` was expected to be like 4x4 or 2x2x4, got {self.topology}"
+                "`--topology` was expected to be like 4x4 or 2x2x4, got "
+                f"{self.topology}"
             )
         if self.num_hosts * self.chips_per_host != math.prod(map(int, sizes)):
             raise ValueError(
@@ -96,7 +98,7 @@ def steps(wanted: JobSet, command: tuple[str, ...]) -> tuple[Step, ...]:
     path = f"{wanted.name}.yaml"
     space = f"--namespace={wanted.namespace}"
     selector = f"--selector=jobset.sigs.k8s.io/jobset-name={wanted.name}"
-    remarks = (
+    later = (
         Command(("kubectl", "get", "jobset", wanted.name, space)),
         Command(("kubectl", "logs", selector, space, "--prefix", "--follow")),
         Command(("kubectl", "delete", "jobset", wanted.name, space)),
@@ -104,7 +106,7 @@ def steps(wanted: JobSet, command: tuple[str, ...]) -> tuple[Step, ...]:
     return (
         File(path, yaml_text.dump(manifest(wanted, command))),
         Command(("kubectl", "apply", f"--filename={path}")),
-        Remark("How it is, what it says, and its end:\n" + "\n".join(map(str, remarks))),
+        Remark("How it is, what it says, and its end:\n" + "\n".join(map(str, later))),
     )
 
 

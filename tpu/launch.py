@@ -1,7 +1,7 @@
 """Start a symjax command on many processes: here, on TPUs, on a cluster.
 
     python tpu/launch.py local --processes 4 --devices 2 -- symjax sample ... --out RUN
-    python tpu/launch.py tpu-vm --name chains --zone ... --accelerator v4-64 -- symjax ...
+    python tpu/launch.py tpu-vm --name a --zone ... --accelerator v4-64 -- symjax ...
 
 Behind `--` stands the command as it would be typed on one machine, with `--out RUN`.
 Every backend makes a plan; `--dry-run` prints it as a shell script and does nothing.
@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 
-# The checkout: no package need be installed where this program runs.
-CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT))
+# No package need be installed where this program runs.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from symjax import launching
 from tpu import gke, plans, skypilot, slurm, supervision, tpu7x, tpu_vm
 from tpu.plans import Command, Remark, Step
 from tpu.worker import split
+
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,12 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words, command = split(given)
     asked = _parser().parse_args(words)
+    if not command and asked.needs_command(asked):
+        print(
+            "launch: a command was expected behind `--`, such as: -- symjax sample "
+            "--data digits --out runs/digits",
+            file=sys.stderr,
+        )
+        return 2
     try:
-        if not command and asked.needs_command(asked):
-            raise ValueError(
-                "a command was expected behind `--`, such as: -- symjax sample --data "
-                "digits --out runs/digits"
-            )
         return asked.do(asked, command)
     except (ValueError, OSError) as error:
         print(f"launch: {error}", file=sys.stderr)

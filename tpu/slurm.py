@@ -5,11 +5,11 @@ _src/clusters/slurm_cluster.py, which reads the hosts and the coordinator's port
 Slurm's variables and gives each task the GPU of its SLURM_LOCALID.
 
 - `srun --kill-on-bad-exit=1` ends the step when one task fails. What srun says then is
-  the highest exit code, mostly that of a task which Slurm has killed; so each task notes
-  its own, and the first one that failed decides.
+  the highest exit code, mostly that of a task which Slurm has killed; so each task
+  notes its own, and the first one that failed decides.
 - `--requeue` lets Slurm start the job again after a lost node or a preemption; after an
   exit code that a restart mends the job requeues itself, a limited number of times.
-- `--signal=TERM@seconds` tells the tasks, not the batch script, before the time is over.
+- `--signal=TERM@seconds` tells the tasks, not the script, before the time is over.
 """
 
 import shlex
@@ -81,7 +81,7 @@ def script(wanted: Batch, command: tuple[str, ...], checkout: str) -> str:
 
     Args:
         wanted: What is asked of Slurm.
-        command: The program and its arguments, with `--out RUN` on a shared file system.
+        command: The program and its arguments; `--out RUN` on a shared file system.
         checkout: The folder of symjax, on a shared file system.
     """
     directives = [
@@ -103,8 +103,8 @@ def script(wanted: Batch, command: tuple[str, ...], checkout: str) -> str:
             "#!/bin/bash",
             *(f"#SBATCH {option}" for option in (*directives, *wanted.options)),
             "",
-            "# scancel, and Slurm's own preemption, tell this script as well as the tasks:",
-            "# then it is not for the job to start itself again.",
+            "# scancel, and Slurm's own preemption, tell this script as well as the",
+            "# tasks: then it is not for the job to start itself again.",
             "stopped=no",
             "trap 'stopped=yes' TERM",
             "restarts=${SLURM_RESTART_COUNT:-0}",

@@ -1,33 +1,14 @@
-"""A slice from its creation to its end: wait, install, start, watch, recreate, delete."""
+"""A slice from creation to end: wait, install, start, watch, recreate, delete."""
 
-import json
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from symjax.launching import verdict, worth_restarting
-from tpu import tpu_vm
+from symjax.launching import PREEMPTED, verdict, worth_restarting
+from tpu import hosts, tpu_vm
+from tpu.hosts import NUM_TRIES, Answers, LeftAlone, Permanent, Unavailable, say
 from tpu.plans import Command
-from tpu.tpu_vm import Slice
-from tpu.worker import ANSWER
-
-
-NUM_TRIES = 5
-"""Polls in a row that may fail before the hosts count as lost."""
-
-
-class Unavailable(Exception):
-    """The slice is not there, or not any more: it is to be made anew."""
-
-
-class Permanent(Exception):
-    """Something that a restart doesn't mend."""
-
-
-class LeftAlone(Exception):
-    """The slice may be at work: it is neither stopped nor deleted."""
+from tpu.tpu_vm import Commands, Slice
 
 
 @dataclass(frozen=True)
@@ -36,7 +17,7 @@ class Patience:
 
     Attributes:
         poll: Between two looks at the hosts.
-        queue: Between two looks at a request that waits.
+        queue: Between two looks at a request that waits, and between two tries.
         grace: That the other hosts get to stop by themselves when one has failed.
         max_restarts: After preemptions and accidents together.
     """
@@ -63,6 +44,14 @@ class Job:
     patience: Patience = Patience()
     keep: bool = False
 
+    def commands(self, attempt: int = 0) -> Commands:
+        """What is run for it."""
+        return tpu_vm.build(self.wanted, self.command, attempt)
+
+    def state(self) -> str | None:
+        """The state of the request; None where there is none."""
+        return hosts.state(self.commands().describe, self.patience.queue)
+
 
 def supervise(job: Job, *, attach: bool = False) -> int:
     """Run the program to its end, through preemptions.
@@ -75,79 +64,74 @@ def supervise(job: Job, *, attach: bool = False) -> int:
         0 when it is done; 1 or 2 when a restart cannot help; the last exit code when
         there are no restarts left.
     """
-    code = 1
     try:
-        for attempt in range(job.patience.max_restarts + 1):
-            try:
-                num_hosts = _ready(job, attempt, attach and attempt == 0)
-                code = _watch(job, num_hosts)
-            except Unavailable as error:
-                _say(f"{error}: deleting it, since it holds quota, and asking again")
-                _run(_commands(job).delete, is_fatal=False)
-                code = 42
-            if not worth_restarting(code):
-                break
-            _say(f"exit code {code}; started {attempt + 1} times")
+        code = _attempts(job, attach)
     except KeyboardInterrupt:
-        _say(
-            "you have stopped watching; the slice and the program go on, and cost money. "
-            "Watch again with --attach, end it with the action `delete`."
+        say(
+            "you have stopped watching; slice and program go on, and cost money. Watch "
+            "again with --attach, end it with the action `delete`."
         )
         return 130
     except LeftAlone as error:
-        _say(str(error))
+        say(str(error))
         return 1
     except Permanent as error:
-        _say(str(error))
+        say(str(error))
         code = 1
     _finish(job, code)
     return code
 
 
-def _ready(job: Job, attempt: int, is_running: bool) -> int:
+def _attempts(job: Job, attach: bool) -> int:
+    """Start the program until it ends for good, or the restarts are used up."""
+    attempt = 0
+    while True:
+        try:
+            is_running = attach and attempt == 0
+            num_hosts = _attached(job) if is_running else _ready(job, attempt)
+            code = _watch(job, num_hosts)
+        except Unavailable as error:
+            say(f"{error}: deleting it, since it holds quota")
+            hosts.run(job.commands().delete)
+            code = PREEMPTED
+        if not worth_restarting(code) or attempt == job.patience.max_restarts:
+            return code
+        attempt += 1
+        say(f"exit code {code}: restart {attempt} of {job.patience.max_restarts}")
+
+
+def _attached(job: Job) -> int:
+    """The number of hosts of a slice that is there.
+
+    Raises:
+        Unavailable: if it isn't.
+    """
+    if (state := job.state()) != "ACTIVE":
+        raise Unavailable(f"the slice is {state or 'gone'}")
+    return _count(job)
+
+
+def _ready(job: Job, attempt: int) -> int:
     """Bring the program up on every host; how many there are.
 
     Raises:
         LeftAlone: if it runs a program already.
-        Unavailable: if the slice is lost meanwhile.
     """
-    commands = tpu_vm.build(job.wanted, job.command, attempt)
-    state = _state(job)
-    if is_running:
-        if state != "ACTIVE":
-            raise Unavailable(f"the slice is {state or 'gone'}")
-        return _count(job, commands.count)
+    commands = job.commands(attempt)
+    state = job.state()
     if state is None:
-        _run(commands.create)
+        hosts.must(commands.create)
     elif state == "ACTIVE" and attempt == 0:
-        answers = _answers(_run(commands.poll, is_fatal=False, is_quiet=True))
-        if any(answer["state"] == "running" for answer in answers):
+        found = hosts.answers(hosts.run(commands.poll, is_quiet=True).stdout)
+        if any(answer["state"] == "running" for answer in found):
             raise LeftAlone(f"{job.wanted.name} runs a program already: use --attach")
     _wait(job)
-    num_hosts = _count(job, commands.count)
+    num_hosts = _count(job)
     if attempt == 0 or state != "ACTIVE":
         _install(job, commands, num_hosts)
-    _ask(job, commands.start, num_hosts)
-    _say(f"running on {num_hosts} hosts")
+    _insist(job, commands.start, num_hosts)
+    say(f"running on {num_hosts} hosts")
     return num_hosts
-
-
-def _install(job: Job, commands: tpu_vm.Commands, num_hosts: int) -> None:
-    """Install the same on every host.
-
-    Raises:
-        Permanent: if they end up with different versions.
-    """
-    if not Path(tpu_vm.LOCK).exists():
-        for command in commands.lock:
-            _run(command)
-    for command in commands.upload:
-        _run(command)
-    answers = _ask(job, commands.install, num_hosts)
-    found = {answer["packages"] for answer in answers}
-    if len(found) != 1:
-        listed = ", ".join(f"{each['host']} {each['packages']}" for each in answers)
-        raise Permanent(f"the hosts have installed different versions: {listed}")
 
 
 def _wait(job: Job) -> None:
@@ -158,18 +142,55 @@ def _wait(job: Job) -> None:
         Permanent: if the request has failed.
     """
     last = None
-    while (state := _state(job)) != "ACTIVE":
+    while (state := job.state()) != "ACTIVE":
         if state == "FAILED":
-            describe = _commands(job).describe.argv
-            argv = [word for word in describe if not word.startswith("--format")]
-            _run(Command(tuple(argv)), is_fatal=False)
+            describe = job.commands().describe.argv
+            words = (word for word in describe if not word.startswith("--format"))
+            hosts.run(Command(tuple(words)))
             raise Permanent("the request for the slice has failed; see above for why")
         if state not in tpu_vm.WAITING:
             raise Unavailable(f"the slice is {state or 'gone'}")
         if state != last:
-            _say(f"the request is {state}")
+            say(f"the request is {state}")
         last = state
         time.sleep(job.patience.queue)
+
+
+def _count(job: Job) -> int:
+    return hosts.count(job.commands().count) * job.wanted.num_slices
+
+
+def _install(job: Job, commands: Commands, num_hosts: int) -> None:
+    """Install the same on every host.
+
+    Raises:
+        Permanent: if they end up with different versions.
+    """
+    if not Path(tpu_vm.LOCK).exists():
+        for command in commands.lock:
+            hosts.must(command)
+    for command in commands.upload:
+        hosts.must(command)
+    found = _insist(job, commands.install, num_hosts)
+    if len({answer["packages"] for answer in found}) != 1:
+        listed = ", ".join(f"{each['host']} {each['packages']}" for each in found)
+        raise Permanent(f"the hosts have installed different versions: {listed}")
+
+
+def _insist(job: Job, command: Command, num_hosts: int) -> Answers:
+    """The answers of all hosts, to something that can be repeated.
+
+    Raises:
+        Unavailable: if the slice was lost.
+        Permanent: if some host fails again and again.
+    """
+    for _ in range(NUM_TRIES):
+        if (found := hosts.ask(command, num_hosts)) is not None:
+            return found
+        if (state := job.state()) != "ACTIVE":
+            raise Unavailable(f"the slice is {state or 'gone'}")
+        time.sleep(job.patience.queue)
+    raise Permanent(f"{NUM_TRIES} times not all hosts did this; see above:\n{command}")
 
 
 def _watch(job: Job, num_hosts: int) -> int:
@@ -181,135 +202,39 @@ def _watch(job: Job, num_hosts: int) -> int:
     Raises:
         Unavailable: if the slice is gone, or its hosts don't answer.
     """
-    commands = _commands(job)
+    commands = job.commands()
     num_failures = 0
     deadline = float("inf")
     while True:
-        status = _try(commands.poll, num_hosts, is_quiet=True)
-        if status is None:
+        found = hosts.ask(commands.poll, num_hosts, is_quiet=True)
+        if found is None:
             num_failures += 1
-            if (state := _state(job)) != "ACTIVE":
+            if (state := job.state()) != "ACTIVE":
                 raise Unavailable(f"the slice is {state or 'gone'}")
-            if num_failures >= NUM_TRIES:
-                raise Unavailable(f"not all {num_hosts} hosts answered, {NUM_TRIES} times")
+            if num_failures == NUM_TRIES:
+                raise Unavailable(f"{NUM_TRIES} times not all hosts answered")
         else:
             num_failures = 0
-            ended = [each for each in status if each["state"] != "running"]
+            ended = [answer for answer in found if answer["state"] != "running"]
             # A host that was made anew knows of no program: it has lost it.
-            ended.sort(key=lambda each: each.get("at", float("inf")))
-            codes = [each.get("code", 137) for each in ended]
+            ended.sort(key=lambda answer: answer.get("at", float("inf")))
+            codes = [answer.get("code", 137) for answer in ended]
             if len(ended) == num_hosts:
                 return verdict(codes)
             if any(codes):
                 deadline = min(deadline, time.monotonic() + job.patience.grace)
             if time.monotonic() >= deadline:
-                _say(f"{ended[0]['host']} ended with {codes[0]}: stopping all hosts")
-                _try(commands.stop, num_hosts)
+                say(f"a host ended with exit code {verdict(codes)}: stopping all")
+                hosts.ask(commands.stop, num_hosts)
                 return verdict(codes)
         time.sleep(min(job.patience.poll, max(0.0, deadline - time.monotonic())))
 
 
 def _finish(job: Job, code: int) -> None:
-    commands = _commands(job)
+    commands = job.commands()
     if code != 0:
-        _run(commands.logs, is_fatal=False)
+        hosts.run(commands.logs)
     if job.keep:
-        _say(f"the slice is kept, and costs money. To delete it:\n{commands.delete}")
+        say(f"the slice is kept, and costs money. To delete it:\n{commands.delete}")
     else:
-        _run(commands.delete, is_fatal=False)
-
-
-def _commands(job: Job) -> tpu_vm.Commands:
-    return tpu_vm.build(job.wanted, job.command)
-
-
-def _count(job: Job, count: Command) -> int:
-    """How many hosts the slice has.
-
-    Raises:
-        Unavailable: if its nodes are not there.
-    """
-    done = _run(count, is_fatal=False, is_quiet=True)
-    if done.returncode != 0:
-        raise Unavailable("the nodes of the slice are not there")
-    return len(json.loads(done.stdout)["networkEndpoints"]) * job.wanted.num_slices
-
-
-def _state(job: Job) -> str | None:
-    """The state of the request; None where there is none.
-
-    Raises:
-        LeftAlone: if gcloud cannot say, several times.
-    """
-    describe = _commands(job).describe
-    for _ in range(NUM_TRIES):
-        done = _run(describe, is_fatal=False, is_quiet=True)
-        if done.returncode == 0:
-            return done.stdout.strip()
-        if "NOT_FOUND" in done.stderr:
-            return None
-        time.sleep(job.patience.queue)
-    raise LeftAlone(
-        f"gcloud does not say how {job.wanted.name} is (above). If a program runs there, "
-        "it goes on, and costs money: watch it with --attach."
-    )
-
-
-def _ask(job: Job, command: Command, num_hosts: int) -> list[dict[str, Any]]:
-    """The answers of all hosts.
-
-    Raises:
-        Unavailable: if the slice was lost.
-        Permanent: if one of them failed.
-    """
-    answers = _try(command, num_hosts)
-    if answers is None:
-        if (state := _state(job)) != "ACTIVE":
-            raise Unavailable(f"the slice is {state or 'gone'}")
-        raise Permanent(f"not all {num_hosts} hosts did this; see above:\n{command}")
-    return answers
-
-
-def _try(
-    command: Command, num_hosts: int, is_quiet: bool = False
-) -> list[dict[str, Any]] | None:
-    """The answers of all hosts, or None: gcloud may leave hosts out without an error."""
-    done = _run(command, is_fatal=False, is_quiet=is_quiet)
-    answers = _answers(done)
-    if done.returncode != 0 or len(answers) != num_hosts:
-        _say(f"{len(answers)} of {num_hosts} hosts answered; exit code {done.returncode}")
-        return None
-    return answers
-
-
-def _answers(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """What the hosts say, one answer of each."""
-    answers = {}
-    for line in done.stdout.splitlines():
-        if line.startswith(ANSWER):
-            answer = json.loads(line.removeprefix(ANSWER))
-            answers[answer["host"]] = answer
-    return list(answers.values())
-
-
-def _run(
-    command: Command, is_fatal: bool = True, is_quiet: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run a command; show it and what it says, unless it is quiet and succeeds.
-
-    Raises:
-        Permanent: if it fails and that is fatal.
-    """
-    if not is_quiet:
-        print(f"+ {command}", flush=True)
-    done = subprocess.run(command.argv, capture_output=True, text=True)
-    said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip())))
-    if said and (not is_quiet or done.returncode != 0):
-        print(said, flush=True)
-    if is_fatal and done.returncode != 0:
-        raise Permanent(f"this ended with exit code {done.returncode}: {command}")
-    return done
-
-
-def _say(message: str) -> None:
-    print(f"launch: {message}", flush=True)
+        hosts.run(commands.delete)

@@ -1,8 +1,8 @@
 """TPU7x (Ironwood) and later: the commands that make a place for them, to read.
 
-Cloud TPU's own API ends with v6e. TPU7x is reached by GKE, where a workload policy takes
-the place of `--tpu-topology` (GKE, "Plan TPUs": Ironwood), or by a managed instance group
-of Compute Engine with the same policy. Nothing here is carried out.
+Cloud TPU's own API ends with v6e. TPU7x is reached by GKE, where a workload policy
+takes the place of `--tpu-topology` (GKE's page on Ironwood), or by a managed instance
+group of Compute Engine with the same policy. Nothing here is carried out.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ def steps(wanted: Pool) -> tuple[Step, ...]:
     policy = f"{wanted.name}-policy"
     return (
         Remark(
-            "Cloud TPU's API has no TPU7x. These make a slice as a node pool of GKE; "
-            "check them\nagainst GKE's page on Ironwood first, since they were never run."
+            "Cloud TPU's API has no TPU7x. These make a slice as a node pool of GKE;\n"
+            "check them against GKE's page on Ironwood first: they were never run."
         ),
         Command(
             ("gcloud", "compute", "resource-policies", "create", "workload-policy")
@@ -47,7 +47,10 @@ def steps(wanted: Pool) -> tuple[Step, ...]:
         Command(
             ("gcloud", "container", "node-pools", "create", wanted.name)
             + (f"--cluster={wanted.cluster}", f"--location={wanted.location}")
-            + (f"--machine-type={ACCELERATORS['tpu7x']}", f"--placement-policy={policy}")
+            + (
+                f"--machine-type={ACCELERATORS['tpu7x']}",
+                f"--placement-policy={policy}",
+            )
             + (("--spot",) if wanted.spot else ())
         ),
         Remark(

@@ -9,9 +9,9 @@ What the commands are built on (gcloud 528, docs.cloud.google.com/tpu, read in 2
 - The runtime version, by generation (TPU software versions): table below. The API is
   not offered for TPU7x and later.
 - `queued-resources ssh --node=all --worker=all` runs a command on every host. It ends
-  with a host's exit code if one failed, but stops none of the others; and a node that it
-  cannot prepare it leaves out with a warning and exit code 0. So each host answers with
-  a line of its own, and the launcher counts them.
+  with a host's exit code if one failed, but stops none of the others; and a node that
+  it cannot prepare it leaves out with a warning and exit code 0. So each host answers
+  with a line of its own, and the launcher counts them.
 - JAX takes the coordinator's port from JAX_COORDINATOR_PORT, otherwise 8482, which some
   networks block; address, number and place of the hosts it reads from the metadata
   server (jax/_src/clusters/cloud_tpu_cluster.py).
@@ -40,6 +40,7 @@ WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 SOURCE = "symjax-source.tar.gz"
 LOCK = "symjax-lock.txt"
 
+_LOGS = 'tail -n 100 "$HOME"/symjax-launch/log | sed "s/^/$(hostname): /"'
 _QUEUED = ("gcloud", "compute", "tpus", "queued-resources")
 
 
@@ -76,9 +77,9 @@ class Slice:
         generation = self.accelerator.partition("-")[0]
         if self.runtime is None and generation not in RUNTIMES:
             raise ValueError(
-                f"`--accelerator` was expected to begin with {', '.join(RUNTIMES)}; got "
-                f"{self.accelerator}. TPU7x and later are reached by GKE or Compute "
-                "Engine: see `launch.py tpu7x --help`; for another one give `--runtime`."
+                f"`--accelerator` was expected to begin with {', '.join(RUNTIMES)}, "
+                f"got {self.accelerator}. TPU7x and later are reached by GKE or Compute "
+                "Engine: see `launch.py tpu7x --help`; or give `--runtime`."
             )
         if self.num_slices < 1:
             raise ValueError(
@@ -122,7 +123,9 @@ def build(wanted: Slice, command: tuple[str, ...], attempt: int = 0) -> Commands
             + (*_place(wanted), "--format=json(networkEndpoints)")
         ),
         upload=(
-            Command(("git", "archive", "--format=tar.gz", f"--output={SOURCE}", "HEAD")),
+            Command(
+                ("git", "archive", "--format=tar.gz", f"--output={SOURCE}", "HEAD")
+            ),
             _queued(wanted, "scp", *_hosts(wanted), before=(SOURCE, LOCK), suffix=":"),
         ),
         install=_ssh(wanted, install_script()),
@@ -133,7 +136,9 @@ def build(wanted: Slice, command: tuple[str, ...], attempt: int = 0) -> Commands
         ),
         poll=_ssh(wanted, _worker("status")),
         stop=_ssh(wanted, _worker("stop")),
-        logs=_ssh(wanted, 'tail -n 100 "$HOME"/symjax-launch/log | sed "s/^/$(hostname): /"'),
+        logs=_ssh(
+            wanted, 'tail -n 100 "$HOME"/symjax-launch/log | sed "s/^/$(hostname): /"'
+        ),
         delete=_queued(wanted, "delete", "--force", "--quiet"),
     )
 
@@ -142,7 +147,7 @@ def lock_command() -> Command:
     """The command that writes the versions which every host installs."""
     return Command(
         ("uv", "pip", "compile", "pyproject.toml", "--extra=tpu", "--generate-hashes")
-        + (f"--python-version={PYTHON}", "--python-platform=x86_64-unknown-linux-gnu")
+        + (f"--python-version={PYTHON}", "--python-platform=x86_64-manylinux_2_35")
         + ("--quiet", f"--output-file={LOCK}")
     )
 
@@ -181,7 +186,9 @@ def steps(wanted: Slice, command: tuple[str, ...]) -> tuple[Step, ...]:
         all_commands.count,
         *all_commands.upload,
         all_commands.install,
-        Remark("\nStart on every host, detached; then ask how they are, again and again."),
+        Remark(
+            "\nStart on every host, detached; then ask how they are, again and again."
+        ),
         all_commands.start,
         all_commands.poll,
         Remark("\nWhen one host has failed: stop the others, and read what they said."),

@@ -23,6 +23,7 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 
 # Before anything is installed, symjax is found beside this folder.
@@ -114,7 +115,11 @@ def _start(command: tuple[str, ...], attempt: int) -> int:
     """Start the program so that it outlives this connection."""
     folder = home()
     folder.mkdir(parents=True, exist_ok=True)
-    if _status()["state"] == "running":
+    status = _status()
+    if status["state"] == "running":
+        if status["attempt"] == attempt:  # asked a second time
+            _answer(status)
+            return 0
         print("this host runs a program already: stop it first", file=sys.stderr)
         return 1
     _write({"attempt": attempt, "state": "starting", "pid": os.getpid()})
@@ -151,12 +156,12 @@ def _supervise(command: tuple[str, ...], attempt: int) -> int:
     return code
 
 
-def _status() -> dict[str, object]:
+def _status() -> dict[str, Any]:
     """How the program is. A host that was restarted has lost it."""
     status = _read()
     if status.get("state") in ("running", "starting"):
         try:
-            os.kill(int(status["pid"]), 0)
+            os.kill(status["pid"], 0)
         except ProcessLookupError:
             # Its supervisor writes at once; nobody wrote, so both are gone.
             time.sleep(0.3)
@@ -170,7 +175,7 @@ def _stop() -> None:
     """Ask the program to stop, then make it."""
     status = _status()
     if status["state"] == "running":
-        group = int(str(status["pid"]))
+        group = status["pid"]
         deadline = time.monotonic() + _STOP_SECONDS
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
@@ -190,18 +195,18 @@ def packages() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _answer(status: dict[str, object]) -> None:
+def _answer(status: dict[str, Any]) -> None:
     print(ANSWER + json.dumps({"host": socket.gethostname(), **status}), flush=True)
 
 
-def _read() -> dict[str, object]:
+def _read() -> dict[str, Any]:
     try:
         return json.loads((home() / "status.json").read_text())
     except FileNotFoundError:
         return {"state": "none"}
 
 
-def _write(status: dict[str, object]) -> None:
+def _write(status: dict[str, Any]) -> None:
     """Replace the note at once: a reader never sees half of one."""
     path = home() / "status.json"
     scratch = path.with_suffix(f".{os.getpid()}")

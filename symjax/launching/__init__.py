@@ -4,15 +4,8 @@ Standard library only, and imported without JAX: `tpu/launch.py` uses it on mach
 where nothing is installed.
 """
 
-from symjax.launching.local import (
-    GRACE,
-    Outcome,
-    Process,
-    free_port,
-    processes,
-    rehearse,
-    run,
-)
+from symjax.launching.local import GRACE, Outcome, rehearse, run
+from symjax.launching.plan import Process, free_port, processes
 from symjax.launching.rules import (
     PERMANENT,
     PREEMPTED,

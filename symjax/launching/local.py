@@ -3,15 +3,15 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from symjax.launching.plan import Process
 from symjax.launching.rules import (
     begin_or_resume,
     run_of,
@@ -45,77 +45,11 @@ for group in groups:
 
 
 @dataclass(frozen=True)
-class Process:
-    """One process: what it runs, and what its environment has besides this one's."""
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """How the processes ended, as one exit code; and whether they were told to."""
 
     code: int
     was_stopped: bool = False
-
-
-def free_port() -> int:
-    """A TCP port of this machine that nobody uses now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def processes(
-    command: Sequence[str],
-    *,
-    num_processes: int,
-    num_devices: int,
-    port: int,
-    platform: str = "cpu",
-    xla_flags: str = "",
-) -> tuple[Process, ...]:
-    """The plan: the same command for every process, and its own place in each.
-
-    Args:
-        command: Program and arguments.
-        num_processes: How many.
-        num_devices: Of each process: virtual ones on a CPU, GPUs of its own on cuda.
-        port: Of the first process, where the others meet it.
-        platform: cpu or cuda.
-        xla_flags: XLA_FLAGS of this environment. On a CPU, a number of devices in it
-            is taken out: JAX refuses two numbers.
-
-    Raises:
-        ValueError: if there are no processes, no devices, or no such platform.
-    """
-    for name, value in {"processes": num_processes, "devices": num_devices}.items():
-        if value < 1:
-            raise ValueError(f"`{name}` was expected to be at least 1, got {value}")
-    if platform not in ("cpu", "cuda"):
-        raise ValueError(f"`platform` was expected to be cpu or cuda, got {platform!r}")
-    common = {
-        "JAX_PLATFORMS": platform,
-        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
-        "SYMJAX_NUM_PROCESSES": str(num_processes),
-        "PYTHONUNBUFFERED": "1",
-    }
-    if platform == "cpu":
-        common["JAX_NUM_CPU_DEVICES"] = str(num_devices)
-        flags = xla_flags.split()
-        kept = [flag for flag in flags if "host_platform_device_count" not in flag]
-        if kept != flags:
-            common["XLA_FLAGS"] = " ".join(kept)
-    plan = []
-    for number in range(num_processes):
-        own = {"SYMJAX_PROCESS_ID": str(number)}
-        if platform == "cuda":
-            first = number * num_devices
-            gpus = range(first, first + num_devices)
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-        plan.append(Process(tuple(command), common | own))
-    return tuple(plan)
 
 
 def rehearse(
@@ -146,14 +80,15 @@ def rehearse(
             "the command was expected to say `--out RUN`, so that it can be resumed; "
             f"got {' '.join(command)}"
         )
-    for left in range(max_restarts, -1, -1):
-        exists = kept is not None and Path(kept, "config.json").exists()
-        words = begin_or_resume(command, exists and left < max_restarts)
+    words, left = tuple(command), max_restarts
+    while True:
         outcome = run(plan(words), grace=grace)
         if outcome.was_stopped or not left or not worth_restarting(outcome.code):
-            break
-        _say(f"exit code {outcome.code}: starting again, {left - 1} restarts left")
-    return outcome.code
+            return outcome.code
+        left -= 1
+        _say(f"exit code {outcome.code}: starting again, {left} restarts left")
+        exists = kept is not None and Path(kept, "config.json").exists()
+        words = begin_or_resume(command, exists)
 
 
 def run(plan: Sequence[Process], *, grace: float = GRACE) -> Outcome:
@@ -161,8 +96,8 @@ def run(plan: Sequence[Process], *, grace: float = GRACE) -> Outcome:
 
     Each line of theirs is printed behind the number of its process. When one fails, the
     others have `grace` seconds, and are then killed with all that they started. SIGINT
-    and SIGTERM are passed on as SIGTERM, upon which symjax saves and stops; a second one
-    kills. If this process is killed itself, a small guard process does the killing.
+    and SIGTERM are passed on as SIGTERM, upon which symjax saves and stops; a second
+    one kills. If this process is killed itself, a small guard process does the killing.
 
     Args:
         plan: The processes.
@@ -310,8 +245,10 @@ def _signals(requests: list[int]) -> Iterator[None]:
 def _print_lines(number: int, popen: subprocess.Popen[str]) -> None:
     assert popen.stdout is not None
     for line in popen.stdout:
-        sys.stdout.write(f"[{number}] {line.rstrip()}\n")
-        sys.stdout.flush()
+        # Where nobody reads any more, the process must go on being read.
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(f"[{number}] {line.rstrip()}\n")
+            sys.stdout.flush()
     popen.stdout.close()
 
 

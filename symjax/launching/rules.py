@@ -1,4 +1,4 @@
-"""The two rules that every launcher keeps: what an exit code asks for, and how to resume.
+"""The rules that every launcher keeps: what an exit code means, and how to resume.
 
 Exit codes of a symjax process: 0 it is done; 42 it was told to stop and has saved;
 1 and 2 it cannot be helped (an error, or what was typed); every other one, among them
