@@ -1,6 +1,8 @@
 """What gcloud and the hosts of a slice say, and what it means when they say nothing."""
 
+import contextlib
 import json
+import re
 import subprocess
 import time
 from typing import Any
@@ -45,8 +47,8 @@ def state(describe: Command, pause: float) -> str | None:
             return None
         time.sleep(pause)
     raise LeftAlone(
-        "gcloud does not say how the slice is (above). If a program runs there, it goes "
-        "on, and costs money: watch it with --attach."
+        "gcloud does not say how the slice is (above). If a program runs there, it "
+        "goes on, and costs money: watch it with --attach."
     )
 
 
@@ -76,11 +78,14 @@ def ask(command: Command, num_hosts: int, is_quiet: bool = False) -> Answers | N
 
 
 def answers(text: str) -> Answers:
-    """What the hosts say, one answer of each."""
+    """What the hosts say, one answer of each.
+
+    gcloud puts the output of all hosts together, at times without the line breaks.
+    """
     found = {}
-    for line in text.splitlines():
-        if line.startswith(ANSWER):
-            answer = json.loads(line.removeprefix(ANSWER))
+    for place in re.finditer(ANSWER, text):
+        with contextlib.suppress(json.JSONDecodeError):
+            answer, _ = json.JSONDecoder().raw_decode(text, place.end())
             found[answer["host"]] = answer
     return list(found.values())
 

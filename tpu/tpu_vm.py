@@ -77,7 +77,7 @@ class Slice:
         generation = self.accelerator.partition("-")[0]
         if self.runtime is None and generation not in RUNTIMES:
             raise ValueError(
-                f"`--accelerator` was expected to begin with {', '.join(RUNTIMES)}, "
+                f"`--accelerator` was expected to be {', '.join(RUNTIMES)}-N, "
                 f"got {self.accelerator}. TPU7x and later are reached by GKE or Compute "
                 "Engine: see `launch.py tpu7x --help`; or give `--runtime`."
             )

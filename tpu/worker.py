@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,11 @@ _STOP_SECONDS = 20.0
 def home() -> Path:
     """Where a host keeps what belongs to its program."""
     return Path(os.environ.get("SYMJAX_LAUNCH_HOME", "~/symjax-launch")).expanduser()
+
+
+def hostname() -> str:
+    """What this host is called; in Kubernetes, what the pod is."""
+    return os.environ.get("HOSTNAME") or socket.gethostname()
 
 
 def main() -> int:
@@ -106,7 +110,7 @@ def _exec(command: tuple[str, ...], codes: Path | None) -> int:
     code = shell_code(popen.wait())
     # The order of the files' times is the order in which the processes ended.
     codes.mkdir(parents=True, exist_ok=True)
-    name = os.environ.get("SLURM_PROCID", socket.gethostname())
+    name = os.environ.get("SLURM_PROCID", hostname())
     Path(codes, name).write_text(f"{code}\n")
     return code
 
@@ -132,10 +136,10 @@ def _start(command: tuple[str, ...], attempt: int) -> int:
             stderr=log,
             start_new_session=True,
         )
-    for _ in range(100):
+    for _ in range(200):
         if _read().get("state") != "starting":
             break
-        time.sleep(0.1)
+        time.sleep(0.05)
     _answer(_status())
     return 0
 
@@ -188,6 +192,8 @@ def _stop() -> None:
 
 def packages() -> str:
     """One hash of Python's version and of every installed package and its version."""
+    from importlib import metadata  # slow, and the other actions don't need it
+
     installed = sorted(
         f"{each.metadata['Name']}=={each.version}" for each in metadata.distributions()
     )
@@ -196,7 +202,8 @@ def packages() -> str:
 
 
 def _answer(status: dict[str, Any]) -> None:
-    print(ANSWER + json.dumps({"host": socket.gethostname(), **status}), flush=True)
+    line = ANSWER + json.dumps({"host": hostname(), **status}) + "\n"
+    os.write(sys.stdout.fileno(), line.encode())  # at once: hosts share a terminal
 
 
 def _read() -> dict[str, Any]:

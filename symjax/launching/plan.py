@@ -1,4 +1,4 @@
-"""The plan of a rehearsal: what each of several processes runs, and with what around it."""
+"""The plan of a rehearsal: what each of several processes runs, and its environment."""
 
 import socket
 from collections.abc import Mapping, Sequence
