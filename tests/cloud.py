@@ -24,7 +24,7 @@ folder = Path({folder!r})
 argv = sys.argv[1:]
 with open(folder / "calls", "a") as calls:
     calls.write(json.dumps(argv) + "\\n")
-options = dict(word[2:].split("=", 1) for word in argv if word.startswith("--") and "=" in word)
+options = dict(word[2:].split("=", 1) for word in argv if "=" in word)
 script = json.loads((folder / "script.json").read_text())
 group, verb = argv[2], argv[3]
 states = folder / "states.json"
@@ -51,7 +51,8 @@ if verb == "create":
     for host in hosts:
         host.mkdir()
 elif group == "tpu-vm" and verb == "describe":
-    print(json.dumps(dict(networkEndpoints=[dict(ipAddress=str(n)) for n in range(len(hosts))])))
+    addresses = [dict(ipAddress=host.name) for host in hosts]
+    print(json.dumps(dict(networkEndpoints=addresses)))
 elif verb == "describe":
     if not states.exists():
         sys.exit("ERROR: (gcloud.compute.tpus.queued-resources.describe) NOT_FOUND: q")
@@ -84,10 +85,9 @@ elif verb == "ssh":
             hosts = hosts[1:]
     running = []
     for host in hosts:
-        variables = dict(
-            os.environ, HOME=str(host), HOSTNAME=host.name, PYTHONPATH=str(host / "extra")
-        )
-        running.append(subprocess.Popen(["bash", "-c", options["command"]], env=variables))
+        own = dict(HOME=str(host), HOSTNAME=host.name, PYTHONPATH=str(host / "extra"))
+        words = ["bash", "-c", options["command"]]
+        running.append(subprocess.Popen(words, env=os.environ | own))
     codes = [each.wait() for each in running]
     sys.exit(next((code for code in codes if code), 0))
 """

@@ -77,9 +77,9 @@ class Slice:
         generation = self.accelerator.partition("-")[0]
         if self.runtime is None and generation not in RUNTIMES:
             raise ValueError(
-                f"`--accelerator` was expected to be {', '.join(RUNTIMES)}-N, "
-                f"got {self.accelerator}. TPU7x and later are reached by GKE or Compute "
-                "Engine: see `launch.py tpu7x --help`; or give `--runtime`."
+                f"`--accelerator` was expected to be {'-N, '.join(RUNTIMES)}-N, "
+                f"got {self.accelerator}. TPU7x and later are reached by GKE or "
+                "Compute Engine: see `launch.py tpu7x`; or give `--runtime`."
             )
         if self.num_slices < 1:
             raise ValueError(

@@ -1,7 +1,8 @@
 """Dictionaries, lists and scalars as YAML, for Kubernetes and SkyPilot.
 
-The standard library writes no YAML, but every JSON string is a double-quoted YAML
-scalar (YAML 1.2, section 7.3.1), so quoting is JSON's and cannot go wrong.
+The standard library writes no YAML, but a JSON string is a double-quoted YAML scalar
+(YAML 1.2, section 7.3.1), so quoting is JSON's and cannot go wrong. Only JSON's pairs
+of surrogates mean something else to YAML: what is beyond 16 bits gets YAML's escape.
 """
 
 import json
@@ -31,7 +32,7 @@ def _lines(value: Any) -> list[str]:
             first, *rest = _lines(item)
             lines += [f"- {first}", *(f"  {line}" for line in rest)]
         return lines
-    return [json.dumps(value)]
+    return [_scalar(value)]
 
 
 def _after(key: str, value: Any) -> list[str]:
@@ -46,7 +47,16 @@ def _after(key: str, value: Any) -> list[str]:
 
 def _key(name: str) -> str:
     is_plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _WORDS
-    return name if is_plain else json.dumps(name)
+    return name if is_plain else _scalar(name)
+
+
+def _scalar(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def _is_block(text: str) -> bool:

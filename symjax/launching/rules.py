@@ -55,15 +55,15 @@ def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
         exists: Whether there is a `config.json` in the run directory.
 
     Raises:
-        ValueError: if the run exists and the command doesn't name it.
+        ValueError: if the run exists and the command is none that continues one.
     """
     if not exists or "--resume" in command:
         return tuple(command)
     run = run_of(command)
-    if run is None:
+    verbs = [place for place, word in enumerate(command) if word in ("sample", "fit")]
+    if run is None or not verbs:
         raise ValueError(
-            "the command was expected to say `--out RUN`, so that it can be resumed; "
-            f"got {' '.join(command)}"
+            "the command was expected to be `symjax sample` or `symjax fit` with "
+            f"`--out RUN`, so that it can be resumed; got {' '.join(command)}"
         )
-    options = [place for place, word in enumerate(command) if word.startswith("-")]
-    return (*command[: options[0]], "--resume", run)
+    return (*command[: verbs[0] + 1], "--resume", run)
