@@ -112,7 +112,8 @@ import json, os, pathlib, signal, sys, time
 words = sys.argv[1:]
 option = "--resume" if "--resume" in words else "--out"
 run = pathlib.Path(words[words.index(option) + 1])
-host = os.environ.get("SYMJAX_PROCESS_ID") or os.environ["HOSTNAME"]
+host = os.environ.get("SYMJAX_PROCESS_ID") or os.environ.get("HOSTNAME")
+host = "host-" + os.environ["SLURM_PROCID"] if "SLURM_PROCID" in os.environ else host
 run.mkdir(parents=True, exist_ok=True)
 attempts = run / f"attempts-{host}"
 with open(attempts, "a") as file:

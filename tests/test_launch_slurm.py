@@ -1,4 +1,4 @@
-"""The batch script: run by bash with stand-ins for Slurm, and by a real Slurm."""
+"""The batch script, run by bash with stand-ins for Slurm."""
 
 import json
 import os
@@ -23,7 +23,7 @@ import os, signal, subprocess, sys, time
 assert sys.argv[1] == "--kill-on-bad-exit=1"
 tasks = []
 for number in (0, 1):
-    own = dict(SLURM_PROCID=str(number), HOSTNAME=f"host-{{number}}")
+    own = dict(SLURM_PROCID=str(number))
     tasks.append(subprocess.Popen(sys.argv[2:], env=os.environ | own, process_group=0))
 signal.signal(signal.SIGTERM, lambda *_: [os.killpg(t.pid, 15) for t in tasks])
 while None in [task.poll() for task in tasks]:
