@@ -255,6 +255,15 @@ def test_a_resumed_command_has_no_other_options(more, folder):
         launching.begin_or_resume(["symjax", "sample", "--data", "digits"], True)
 
 
+def test_a_resumed_command_keeps_what_is_said_at_every_start():
+    command = ["symjax", "fit", "--seed", "3", "--mesh=chain=2,data=2", "--out", "r"]
+    command += ["--max-minutes", "5", "--data", "x"]
+    assert launching.begin_or_resume(command, True) == (
+        *("symjax", "fit", "--resume", "r"),
+        *("--max-minutes", "5", "--mesh", "chain=2,data=2"),
+    )
+
+
 def test_symjax_rehearse_is_the_same_launcher():
     code = "from symjax.cli import main; main()"
     words = ["rehearse", "--processes", "2", "--grace", "0.5", "--"]

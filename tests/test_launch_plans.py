@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tpu import gke, launch, plans, skypilot, slurm, tpu7x, tpu_vm, yaml_text
+from tpu import estimates, gke, launch, plans, skypilot, slurm, tpu7x, tpu_vm, yaml_text
 from tpu.plans import Command, File, Remark
 
 
@@ -42,7 +42,7 @@ HOSTILE = (
     "%j",
     "{}",
 )
-COMMAND = ("symjax", "sample", "--out", "gs://b/r", *HOSTILE)
+COMMAND = ("symjax", "sample", "--out", "/mnt/symjax/r", *HOSTILE)
 PRINT = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('V')]))"
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -105,13 +105,14 @@ def test_nothing_is_done_to_make_a_plan(monkeypatch, tmp_path):
 
 
 SLICE = tpu_vm.Slice("q", "z", "v4-16")
-JOBSET = gke.JobSet("chains", "an/image:1", "tpu-v5p-slice", "2x2x4", num_slices=2)
+JOBSET = gke.JobSet("chains", "an/image:1", "tpu-v5p-slice", "2x2x4", "files", 2)
 BATCH = slurm.Batch("chains", num_nodes=2, gpus_per_node=4, tasks_per_node=4)
-TASK = skypilot.Task("chains", "tpu-v5p-32")
+TASK = skypilot.Task("chains", "tpu-v5p-32", "gs://b")
 PLANS = {
     "tpu-vm": lambda: tpu_vm.steps(SLICE, COMMAND),
     "tpu-vm, many": lambda: tpu_vm.steps(
-        tpu_vm.Slice("q", "z", "v6e-8", "p", 2, True, None, True), COMMAND
+        tpu_vm.Slice("q", "z", "v6e-8", "p", 2, True, None, True, "1.2.3.4:/s"),
+        COMMAND,
     ),
     "gke": lambda: gke.steps(JOBSET, COMMAND),
     "slurm": lambda: slurm.steps(BATCH, COMMAND, "/a checkout"),
@@ -120,11 +121,34 @@ PLANS = {
 }
 
 
+README = (Path(launch.__file__).parent / "README.md").read_text()
+
+
+def readme_commands(program):
+    """What the README tells to type, word by word."""
+    blocks = "\n".join(re.findall(r"(?s)```bash\n(.*?)```", README))
+    for line in blocks.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[: len(program)] == program and "..." not in words:
+            yield words
+
+
 def gcloud_commands():
     for plan in PLANS.values():
         for step in plan():
             if isinstance(step, Command) and step.argv[0] == "gcloud":
-                yield step
+                yield step.argv
+    yield from readme_commands(["gcloud"])
+
+
+def test_what_the_readme_says_works(capsys):
+    typed = list(readme_commands(["python", "tpu/launch.py"]))
+    assert len(typed) == 2
+    for words in typed:
+        assert launch.main([*words[2:3], "--dry-run", *words[3:]]) == 0
+        printed = capsys.readouterr().out
+        assert shlex.join(words[words.index("--") + 1 :]) in printed
+    assert estimates.table() in README
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
@@ -132,9 +156,7 @@ def test_gcloud_knows_every_command_and_option(tmp_path):
     """gcloud checks its own command lines, without a network."""
     # The linter splits words without minding quotes, so scripts for ssh are left out.
     commands = [
-        " ".join(
-            re.sub(r"(?s)^--command=.*", "--command=x", word) for word in each.argv
-        )
+        " ".join(re.sub(r"(?s)^--command=.*", "--command=x", word) for word in each)
         for each in gcloud_commands()
     ]
     wrong = "gcloud compute tpus queued-resources create q --no-such-option=1"
@@ -249,12 +271,21 @@ JOBSET_SCHEMA = {
                                 "restartPolicy": ("Never",),
                                 "terminationGracePeriodSeconds": int,
                                 "nodeSelector": any,
+                                "volumes": [
+                                    {
+                                        "name": LABEL,
+                                        "persistentVolumeClaim": {"claimName": LABEL},
+                                    }
+                                ],
                                 "containers": [
                                     {
                                         "name": LABEL,
                                         "image": str,
                                         "command": [str],
                                         "env": [{"name": str, "value": str}],
+                                        "volumeMounts": [
+                                            {"name": ("shared",), "mountPath": str}
+                                        ],
                                         "ports": [{"containerPort": int}],
                                         "resources": {
                                             "limits": {"google.com/tpu": int}
@@ -286,6 +317,7 @@ SKYPILOT_SCHEMA = {
         },
     },
     "envs?": any,
+    "file_mounts?": any,
     "setup?": str,
     "run?": str,
 }
@@ -334,12 +366,12 @@ def test_a_jobset_is_one_and_has_the_rules_of_the_exit_codes():
 def test_a_jobset_that_no_cluster_has_is_refused(wrong):
     options = {"accelerator": "tpu-v5p-slice", "topology": "2x2x2"} | wrong
     with pytest.raises(ValueError, match="was expected to be"):
-        gke.JobSet("a", "i", **options)
+        gke.JobSet("a", "i", claim="c", **options)
 
 
 @pytest.mark.parametrize("accelerators", ["tpu-v5p-32", "H100:8"])
 def test_a_skypilot_task_is_one_and_runs_the_command(accelerators, tmp_path):
-    wanted = skypilot.Task("chains", accelerators, num_nodes=2)
+    wanted = skypilot.Task("chains", accelerators, "gs://b", num_nodes=2)
     task = written(skypilot.steps(wanted, COMMAND))
     check(task, SKYPILOT_SCHEMA)
     assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [42]
@@ -362,12 +394,21 @@ def test_a_skypilot_task_is_one_and_runs_the_command(accelerators, tmp_path):
     subprocess.run(["bash", "-nc", task["setup"]], check=True)
 
 
+def test_the_shared_files_are_mounted_before_anything_is_installed():
+    script = tpu_vm.install_script("1.2.3.4:/a b")
+    subprocess.run(["bash", "-nc", script], check=True)
+    assert "mount -t nfs '1.2.3.4:/a b' /mnt/symjax\n" in script
+    assert script.index("mount -t nfs") < script.index("tar ")
+    assert "mount" not in tpu_vm.install_script(None)
+
+
 def test_launch_needs_nothing_but_python(tmp_path):
     """It is for machines where symjax's dependencies are not installed."""
     words = [sys.executable, "-IS", launch.__file__, "gke", "--dry-run", "--name", "a"]
-    words += ["--image", "i", "--accelerator", "tpu7x", "--topology", "2x2x1", "--"]
+    words += ["--image", "i", "--accelerator", "tpu7x", "--topology", "2x2x1"]
+    words += ["--claim", "files", "--"]
     done = subprocess.run(
-        [*words, "symjax", "sample", "--out", "gs://b/r"],
+        [*words, "symjax", "sample", "--out", "/mnt/symjax/r"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -178,7 +178,7 @@ def test_each_generation_has_its_runtime(accelerator, runtime):
     assert f"--runtime-version={runtime}" in commands.create.argv
 
 
-def typed(*words, command=("symjax", "sample", "--out", "gs://b/r")):
+def typed(*words, command=("symjax", "sample", "--out", "/mnt/symjax/r")):
     return launch.main([*words, "--", *command])
 
 
@@ -190,7 +190,7 @@ def test_what_cannot_work_is_refused_before_anything_is_asked_for(capsys, monkey
     assert typed(*NAMED, "tpu7x-64") == 2
     assert "launch.py tpu7x" in capsys.readouterr().err
     assert typed(*NAMED, "v4-64", command=("symjax", "sample", "--out", "runs/a")) == 2
-    assert "gs://" in capsys.readouterr().err
+    assert "--out /mnt/symjax/RUN" in capsys.readouterr().err
     assert typed(*NAMED, "v4-64", "--slices", "0") == 2
     assert launch.main([*NAMED, "v4-64"]) == 2
     assert "behind `--`" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpu import yaml_text
-from tpu.plans import Command, File, Remark, Step
+from tpu.plans import SHARED, Command, File, Remark, Step
 from tpu.tpu_vm import COORDINATOR_PORT
 
 
@@ -49,6 +49,7 @@ class JobSet:
         chips_per_host: Of the machine type.
         max_restarts: Of the whole, after accidents and preemptions together.
         grace: Seconds from SIGTERM to SIGKILL, for the save.
+        claim: A PersistentVolumeClaim that all pods can write (ReadWriteMany).
         namespace: Of Kubernetes.
         spot: Whether the pods go to spot nodes.
     """
@@ -57,6 +58,7 @@ class JobSet:
     image: str
     accelerator: str
     topology: str
+    claim: str
     num_slices: int = 1
     chips_per_host: int = 4
     max_restarts: int = 20
@@ -181,6 +183,9 @@ def _pod(wanted: JobSet, command: tuple[str, ...]) -> dict[str, Any]:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": wanted.grace,
         "nodeSelector": selector,
+        "volumes": [
+            {"name": "shared", "persistentVolumeClaim": {"claimName": wanted.claim}}
+        ],
         "containers": [
             {
                 "name": "symjax",
@@ -188,6 +193,7 @@ def _pod(wanted: JobSet, command: tuple[str, ...]) -> dict[str, Any]:
                 "command": [_literal(word) for word in worker],
                 "env": [{"name": "JAX_COORDINATOR_PORT", "value": COORDINATOR_PORT}],
                 "ports": [{"containerPort": int(COORDINATOR_PORT)}],
+                "volumeMounts": [{"name": "shared", "mountPath": SHARED}],
                 "resources": {"limits": {"google.com/tpu": wanted.chips_per_host}},
             }
         ],

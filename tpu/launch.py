@@ -131,6 +131,7 @@ def _add_tpu_vm(
     add("--name", required=True, help="of the queued resource and its nodes")
     add("--zone", required=True, help="such as us-central2-b")
     add("--accelerator", required=True, help="such as v4-64 or v5litepod-256")
+    add("--nfs", metavar="SERVER:/SHARE", help=f"to mount at {plans.SHARED} on all")
     add("--project", help="instead of gcloud's own setting")
     add("--slices", type=int, default=1, help="joined by the data-centre network")
     add("--spot", action="store_true", help="cheaper, may be preempted")
@@ -153,32 +154,20 @@ def _tpu_vm(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
         spot=asked.spot,
         runtime=asked.runtime,
         internal_ips=asked.internal_ips,
+        nfs=asked.nfs,
     )
     if asked.action != "run":
         actions = tpu_vm.build(wanted, command)
         verb = "poll" if asked.action == "status" else asked.action
         return _do(asked, [getattr(actions, verb)])
-    _require_lasting(command)
+    plans.require_shared(launching.run_of(command))
     if asked.dry_run:
         return _show(tpu_vm.steps(wanted, command))
+    if not Path("pyproject.toml").exists():
+        raise ValueError("this was expected to be run in the folder of the checkout")
     patience = supervision.Patience(poll=asked.poll, max_restarts=asked.max_restarts)
     job = supervision.Job(wanted, command, patience, keep=asked.keep)
     return supervision.supervise(job, attach=asked.attach)
-
-
-def _require_lasting(command: tuple[str, ...]) -> None:
-    """Require a run that all hosts reach, and that outlives them.
-
-    Raises:
-        ValueError: if it is in a host's own folders.
-    """
-    run = launching.run_of(command)
-    if run is None or not ("://" in run or run.startswith("/")):
-        raise ValueError(
-            "the command was expected to say `--out gs://BUCKET/RUN` (or the absolute "
-            f"path of a file system that all hosts have mounted), got {run}. A host's "
-            "own disk is gone with the slice."
-        )
 
 
 def _add_gke(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -188,6 +177,7 @@ def _add_gke(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     add("--image", required=True, help="made from tpu/Dockerfile")
     add("--accelerator", required=True, choices=list(gke.ACCELERATORS), help="label")
     add("--topology", required=True, help="of the node pool, such as 2x2x4")
+    add("--claim", required=True, help=f"volume claim, mounted at {plans.SHARED}")
     add("--slices", type=int, default=1, help="node pools to use")
     add("--chips-per-host", type=int, default=4, help="of the machine type")
     add("--max-restarts", type=int, default=20, help="of the JobSet")
@@ -197,7 +187,7 @@ def _add_gke(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _gke(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
-    _require_lasting(command)
+    plans.require_shared(launching.run_of(command))
     wanted = _fill(gke.JobSet, asked, num_slices=asked.slices)
     return _do(asked, gke.steps(wanted, command))
 
@@ -231,13 +221,14 @@ def _add_skypilot(
     add("--name", default="symjax", help="of the job")
     add("--accelerators", required=True, help="of a node: tpu-v5p-32 or H100:8")
     add("--nodes", type=int, default=1, help="1 for a TPU slice")
+    add("--bucket", required=True, help=f"mounted at {plans.SHARED}: gs://NAME")
     add("--infra", default="gcp", help="cloud/region/zone")
     add("--on-demand", action="store_true", help="no spot machines")
     add("--max-restarts", type=int, default=3, help="after exit codes but 42")
 
 
 def _skypilot(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
-    _require_lasting(command)
+    plans.require_shared(launching.run_of(command))
     wanted = _fill(
         skypilot.Task, asked, num_nodes=asked.nodes, spot=not asked.on_demand
     )

@@ -58,6 +58,23 @@ class Remark:
 
 Step = Command | File | Remark
 
+SHARED = "/mnt/symjax"
+"""Where every host of a cloud finds the file system that all share."""
+
+
+def require_shared(run: str | None) -> None:
+    """Require a run that all hosts reach and that outlives them.
+
+    Raises:
+        ValueError: if it is elsewhere.
+    """
+    if run is None or not run.startswith(f"{SHARED}/"):
+        raise ValueError(
+            f"the command was expected to say `--out {SHARED}/RUN`, got {run}: that is "
+            "where the hosts find the file system which they share. Their own disks go "
+            "with them."
+        )
+
 
 def render(steps: Sequence[Step]) -> str:
     """The plan as a shell script."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from symjax.launching import PREEMPTED
 from tpu import yaml_text
-from tpu.plans import Command, File, Remark, Step
+from tpu.plans import SHARED, Command, File, Remark, Step
 from tpu.tpu_vm import COORDINATOR_PORT, LOCK, PYTHON
 
 
@@ -26,6 +26,7 @@ class Task:
     Attributes:
         name: Of the job.
         accelerators: Of each node: tpu-v5p-32 or H100:8.
+        bucket: Mounted on all hosts, such as gs://NAME.
         num_nodes: 1 for a TPU slice, whatever the number of its hosts.
         infra: Cloud, region and zone, such as gcp/us-east5/us-east5-a.
         spot: Whether it may be preempted, for a lower price.
@@ -34,6 +35,7 @@ class Task:
 
     name: str
     accelerators: str
+    bucket: str
     num_nodes: int = 1
     infra: str = "gcp"
     spot: bool = True
@@ -85,6 +87,7 @@ def task(wanted: Task, command: tuple[str, ...]) -> dict[str, Any]:
                 "recover_on_exit_codes": [PREEMPTED],
             },
         },
+        "file_mounts": {SHARED: {"source": wanted.bucket, "mode": "MOUNT"}},
         "envs": {"JAX_COORDINATOR_PORT": COORDINATOR_PORT},
         "setup": "\n".join(setup) + "\n",
         "run": "\n".join(run) + "\n",

@@ -21,7 +21,7 @@ What the commands are built on (gcloud 528, docs.cloud.google.com/tpu, read in 2
 import shlex
 from dataclasses import dataclass
 
-from tpu.plans import Command, Remark, Step
+from tpu.plans import SHARED, Command, Remark, Step
 
 
 RUNTIMES = {
@@ -57,6 +57,8 @@ class Slice:
         spot: Whether it may be preempted, for a lower price.
         runtime: None for the one of the accelerator's generation.
         internal_ips: No external addresses; the hosts then need Cloud NAT to install.
+        nfs: SERVER:/SHARE of the file system that all hosts share, such as Filestore's.
+            None where the image mounts it.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Slice:
     spot: bool = False
     runtime: str | None = None
     internal_ips: bool = False
+    nfs: str | None = None
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail after minutes in a queue.
@@ -128,7 +131,7 @@ def build(wanted: Slice, command: tuple[str, ...], attempt: int = 0) -> Commands
             ),
             _queued(wanted, "scp", *_hosts(wanted), before=(SOURCE, LOCK), suffix=":"),
         ),
-        install=_ssh(wanted, install_script()),
+        install=_ssh(wanted, install_script(wanted.nfs)),
         start=_ssh(
             wanted,
             f"export JAX_COORDINATOR_PORT={COORDINATOR_PORT}; "
@@ -152,11 +155,20 @@ def lock_command() -> Command:
     )
 
 
-def install_script() -> str:
+def install_script(nfs: str | None) -> str:
     """What every host runs once; a second time it changes nothing."""
+    mount = [
+        f"if ! mountpoint -q {SHARED}; then",
+        "  sudo apt-get install --yes --quiet nfs-common",
+        f"  sudo mkdir -p {SHARED}",
+        f"  sudo mount -t nfs {shlex.quote(nfs or '')} {SHARED}",
+        f"  sudo chmod 1777 {SHARED}",
+        "fi",
+    ]
     return "\n".join(
         [
             "set -eu",
+            *(mount if nfs else ()),
             'cd "$HOME"',
             "mkdir -p symjax-launch/source",
             "tar -xzf symjax-source.tar.gz -C symjax-launch/source",

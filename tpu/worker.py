@@ -87,15 +87,8 @@ def split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
 def chosen(command: tuple[str, ...]) -> tuple[str, ...]:
     """The command that begins or resumes the run."""
     run = run_of(command)
-    return begin_or_resume(command, run is not None and _exists(run))
-
-
-def _exists(run: str) -> bool:
-    if "://" not in run:
-        return Path(run, "config.json").exists()
-    from etils import epath  # comes with symjax; needed for object stores only
-
-    return (epath.Path(run) / "config.json").exists()
+    exists = run is not None and Path(run, "config.json").exists()
+    return begin_or_resume(command, exists)
 
 
 def _exec(command: tuple[str, ...], codes: Path | None) -> int:
@@ -150,7 +143,7 @@ def _supervise(command: tuple[str, ...], attempt: int) -> int:
         words = chosen(command)
         print("+", *words, flush=True)
         popen = subprocess.Popen(words, process_group=0)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError) as error:
         print(error, flush=True)
         _write({"attempt": attempt, "state": "ended", "code": 2})
         return 2

@@ -8,6 +8,16 @@ death by a signal, is an accident after which the same command is worth starting
 from collections.abc import Iterable, Sequence
 
 
+# Options that say how, not what: those of a resumed run too.
+_OF_EVERY_START = (
+    "--max-minutes",
+    "--distributed",
+    "--mesh",
+    "--heartbeat-seconds",
+    "--shutdown-seconds",
+    "--initialization-seconds",
+)
+
 PREEMPTED = 42
 PERMANENT = (1, 2)
 
@@ -36,19 +46,23 @@ def verdict(codes: Iterable[int]) -> int:
 
 def run_of(command: Sequence[str]) -> str | None:
     """The run directory that a `symjax sample` or `symjax fit` command writes."""
-    for option in ("--out", "--resume"):
-        for place, word in enumerate(command):
-            if word.startswith(f"{option}="):
-                return word.partition("=")[2]
-            if word == option and place + 1 < len(command):
-                return command[place + 1]
+    return _value(command, "--out") or _value(command, "--resume")
+
+
+def _value(command: Sequence[str], option: str) -> str | None:
+    for place, word in enumerate(command):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+        if word == option and place + 1 < len(command):
+            return command[place + 1]
     return None
 
 
 def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
     """The command that makes a run, or the one that continues it.
 
-    A run that exists knows its own options, so resuming takes none but `--resume`.
+    A run that exists knows what it is, so resuming takes `--resume`, and of the others
+    only those that say on which processes, which devices and for how long.
 
     Args:
         command: As it is typed the first time, with `--out RUN`.
@@ -66,4 +80,6 @@ def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
             "the command was expected to be `symjax sample` or `symjax fit` with "
             f"`--out RUN`, so that it can be resumed; got {' '.join(command)}"
         )
-    return (*command[: verbs[0] + 1], "--resume", run)
+    given = {option: _value(command, option) for option in _OF_EVERY_START}
+    kept = [word for pair in given.items() if pair[1] is not None for word in pair]
+    return (*command[: verbs[0] + 1], "--resume", run, *map(str, kept))
