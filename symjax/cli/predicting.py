@@ -131,9 +131,7 @@ def _predict(
 def _log_sum_of_probs(
     logits: Float[np.ndarray | Array, "chain draw example output"],
 ) -> Float[Array, "example output"]:
-    """The log of the probabilities added up over draws: on the device, as it is long
-    work for the host.
-    """
+    """The log of the probabilities added up over draws; long work for a host."""
     return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=(0, 1))
 
 

@@ -259,7 +259,7 @@ def _about_draws(comparison: Comparison) -> str:
     worst = max(smallest, default=0.0)
     text = ""
     if worst > _SMALL_P_VALUE:
-        text = f": of few chains never less than some share, here up to {worst:.2g}"
+        text = f", which of few chains can't be small, here not below {worst:.2g}"
     return _READINGS["Draws"].format(
         most=MOST_DRAWS,
         weights=_READINGS["Weights"] if of_weights else "",
