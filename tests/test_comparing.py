@@ -234,7 +234,8 @@ def test_a_file_of_chains_is_compared_as_its_chains(tmp_path):
     nll = metrics.log_loss(LABELS, other.mean((0, 1)), labels=[0, 1, 2])
     assert row["nll"] == pytest.approx(nll)
     dataset = arviz.convert_to_dataset({"p": probs})
-    rhat = np.asarray(arviz.rhat(dataset, method="rank")["p"])
+    found: Any = arviz.rhat(dataset, method="rank")
+    rhat = np.asarray(found["p"])
     share = whole["rhat"]["function_share_below_1.05"]
     assert share == pytest.approx((rhat < 1.05).mean())
     assert averages["rhat"]["function_share_below_1.05"] is None
@@ -340,7 +341,8 @@ def test_an_evaluation_that_was_stopped_goes_on(runs, tmp_path, monkeypatch):
         return predict(*args, **options)
 
     monkeypatch.setattr(predicting.evaluation, "predict", stopping)
-    for left in (1, 2, 1, 3, 1):
+    for most in (1, 2, 1, 3, 1):
+        left = most
         run_symjax(*words, "--out", tmp_path / "stopped", code=1)
     assert not (tmp_path / "stopped" / "summary.json").exists()
     left = 10**6

@@ -1,13 +1,22 @@
 """What a method costs against how near it comes to the reference."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from symjax.plots import style
+
+
+# Where a name may stand beside its dot, in points, the best first.
+_AROUND: tuple[tuple[float, float, Literal["left", "center", "right"]], ...] = (
+    *((7, 0, "left"), (-7, 0, "right"), (7, 8, "left"), (7, -8, "left")),
+    *((-7, 8, "right"), (-7, -8, "right"), (0, 11, "center"), (0, -11, "center")),
+    *((7, 16, "left"), (7, -16, "left"), (-7, 16, "right"), (-7, -16, "right")),
+)
 
 
 def pareto(
@@ -29,7 +38,7 @@ def pareto(
         xlabel: The cost and its unit.
         ylabel: The distance.
     """
-    fig = style.figure(3.6)
+    fig = style.figure(4.6)
     ax = fig.subplots()
     ax.set_xscale("log")
     front = _front(methods)
@@ -55,38 +64,66 @@ def pareto(
             color=style.MUTED,
         )
     costs = [cost for cost, _ in methods.values()]
-    # Room on the right for the last name.
-    ax.set_xlim(min(costs) / 1.6, max(costs) * (max(costs) / min(costs)) ** 0.2 * 3)
+    # Room at the sides for names.
+    room = (max(costs) / min(costs)) ** 0.1
+    ax.set_xlim(min(costs) / room / 1.6, max(costs) * room * 1.8)
     ax.set_yscale("log")
-    _name(ax, methods)
     style.dress(ax, xlabel=xlabel, ylabel=ylabel)
-    for axis in (ax.xaxis, ax.yaxis):
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        steps = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+        axis.set_major_locator(LogLocator(subs=steps, numticks=12))
         axis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.7g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    fig.draw_without_rendering()  # Where things are is known after the layout.
+    _name(ax, methods)
     return fig
 
 
 def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
-    """Write the names beside the dots, each below those that it would cover."""
+    """Write each name beside its dot, where it covers the least of dots and names."""
     scale = 72 / ax.figure.dpi
-    height, width = 1.25 * style.SMALL, 0.55 * style.SMALL
-    written: list[tuple[float, float, float]] = []
-    for name, point in sorted(methods.items(), key=lambda item: -item[1][1]):
-        x, y = ax.transData.transform(point) * scale
-        low = y - height / 3
-        for left, right, other in sorted(written, key=lambda place: -place[2]):
-            beside = left < x + 7 + width * len(name) and x + 7 < right
-            if beside and abs(low - other) < height:
-                low = other - height
-        written.append((x + 7, x + 7 + width * len(name), low))
-        ax.annotate(
+    places = {
+        name: ax.transData.transform(point) * scale for name, point in methods.items()
+    }
+    taken = [_box(x, y, 9, 9, "center") for x, y in places.values()]
+    for name, (x, y) in sorted(places.items(), key=lambda item: -item[1][1]):
+        width = 0.6 * style.SMALL * len(name)
+        boxes = [
+            _box(x + dx, y + dy, width, 1.15 * style.SMALL, side)
+            for dx, dy, side in _AROUND
+        ]
+        costs = [sum(_covered(box, other) for other in taken) for box in boxes]
+        best = int(np.argmin(costs))
+        dx, dy, side = _AROUND[best]
+        taken.append(boxes[best])
+        label = ax.annotate(
             name,
-            point,
-            xytext=(7, low - y),
+            methods[name],
+            xytext=(dx, dy),
             textcoords="offset points",
+            ha=side,
+            va="center",
             fontsize=style.SMALL,
             color=style.INK,
         )
+        label.set_in_layout(False)
+
+
+def _box(
+    x: float, y: float, width: float, height: float, side: str
+) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top of a text, in points."""
+    left = x - {"left": 0.0, "center": width / 2, "right": width}[side]
+    return left, left + width, y - height / 2, y + height / 2
+
+
+def _covered(
+    one: tuple[float, float, float, float], two: tuple[float, float, float, float]
+) -> float:
+    """The area that two boxes share."""
+    width = min(one[1], two[1]) - max(one[0], two[0])
+    height = min(one[3], two[3]) - max(one[2], two[2])
+    return max(width, 0.0) * max(height, 0.0)
 
 
 def _front(methods: Mapping[str, tuple[float, float]]) -> list[str]:

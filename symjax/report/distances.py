@@ -65,8 +65,8 @@ def sample(
     if transform is not None:
         size = sum(math.prod(leaf.shape[2:]) * leaf.dtype.itemsize for leaf in leaves)
         most = min(most, max(2, _MOST_BYTES // size))
-    chains = _spaced(num_chains, most)
-    kept = _spaced(num_draws, max(1, most // len(chains)))
+    chains = spaced(num_chains, most)
+    kept = spaced(num_draws, max(1, most // len(chains)))
     if transform is not None:
         whole = [
             _taken(leaf, chains, kept, None).reshape(
@@ -136,6 +136,6 @@ def _taken(
     return taken
 
 
-def _spaced(total: int, most: int) -> Integer[np.ndarray, " place"]:
+def spaced(total: int, most: int) -> Integer[np.ndarray, " place"]:
     """At most `most` of `total` places, evenly spaced."""
     return np.linspace(0, total - 1, min(total, most)).astype(int)
