@@ -14,9 +14,12 @@ from symjax.plots.style import Numbers
 
 
 _COLUMNS = 4
-_MOST_POINTS = 100
+_MOST_POINTS = 60
 _FIRST_COVERAGE = 0.05
 _NUM_BINS = 40
+
+_TICKS = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
+_SQUARE_ROOT = (lambda share: np.sqrt(np.maximum(share, 0)), np.square)
 
 
 def risk_coverage(
@@ -24,14 +27,15 @@ def risk_coverage(
 ) -> Figure:
     """The error among the predictions kept against how many are, a panel a method.
 
-    The curves of the other methods are grey behind each. Below 5 % coverage, where a
-    curve is that of a few examples, nothing is drawn.
+    The error is on a square-root scale, which sets small ones apart. The curves of the
+    other methods are grey behind each. Below 5 % coverage, where a curve is that of a
+    few examples, nothing is drawn.
 
     Args:
         curves: For every method the coverage, rising to 1, and the risk.
     """
     thinned = {name: _thinned(*curve) for name, curve in curves.items()}
-    fig = style.figure(0.4 + 1.55 * -(-len(curves) // _COLUMNS))
+    fig = style.figure(0.6 + 1.55 * -(-len(curves) // _COLUMNS))
     axes = style.grid(fig, len(curves), _COLUMNS)
     top = max(max(risk.max() for _, risk in thinned.values()), 0.01)
     for place, (ax, name) in enumerate(zip(axes, curves, strict=True)):
@@ -39,12 +43,15 @@ def risk_coverage(
             ax.plot(*other, color=style.RULE, linewidth=0.8)
         ax.plot(*thinned[name], color=style.ACCENT, linewidth=1.8)
         _say(ax, f"AURC {np.mean(curves[name][1]):.4f}", left=True)
-        _dress(ax, name, place, len(curves), "coverage", "error")
+        _dress(ax, name, place, len(curves), "error")
         ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1.3 * top)
+        ax.set_yscale("function", functions=_SQUARE_ROOT)
+        ax.set_ylim(0, 1.5 * top)
+        ax.set_yticks([share for share in _TICKS if share <= 1.2 * top])
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         ax.set_xticks([0, 0.5, 1])
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    fig.supxlabel("coverage", fontsize=style.SMALL, color=style.MUTED)
     return fig
 
 
@@ -77,11 +84,12 @@ def pairs(
                 ax.stairs(base + share, edges, baseline=base, fill=True, color=colour)
             base = base + share
         _say(ax, f"median {np.median(of_pairs):.3g}", left=False)
-        _dress(ax, name, place, len(values), xlabel, "share")
+        _dress(ax, name, place, len(values), "share")
         ax.set_xlim(0, edges[-1])
         ax.set_ylim(0, 1.35 * max(base.max(), 1e-6))
         style.number_ticks(ax.xaxis, 3)
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    fig.supxlabel(xlabel, fontsize=style.SMALL, color=style.MUTED)
     _name_colours(fig)
     return fig
 
@@ -89,7 +97,7 @@ def pairs(
 def _thinned(
     coverage: Float[Numbers, " point"], risk: Float[Numbers, " point"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A hundred points of a curve, the last included."""
+    """Some points of a curve, the last included."""
     coverage, risk = np.asarray(coverage), np.asarray(risk)
     first = min(int(np.searchsorted(coverage, _FIRST_COVERAGE)), len(coverage) - 1)
     kept = np.linspace(first, len(coverage) - 1, min(len(coverage), _MOST_POINTS))
@@ -97,20 +105,10 @@ def _thinned(
     return coverage[kept], risk[kept]
 
 
-def _dress(
-    ax: Axes, name: str, place: int, count: int, xlabel: str, ylabel: str
-) -> None:
-    """Name the axes at the edges of the figure only."""
-    is_last = place + _COLUMNS >= count
-    is_first = place % _COLUMNS == 0
-    style.dress(
-        ax,
-        title=name,
-        xlabel=xlabel if is_last else "",
-        ylabel=ylabel if is_first else "",
-        columns=min(_COLUMNS, count),
-    )
-    ax.xaxis.label.set_fontsize(style.SMALL)
+def _dress(ax: Axes, name: str, place: int, count: int, ylabel: str) -> None:
+    """Name the vertical axis at the edge of the figure only."""
+    label = "" if place % _COLUMNS else ylabel
+    style.dress(ax, title=name, ylabel=label, columns=1 + min(_COLUMNS, count))
 
 
 def _say(ax: Axes, text: str, *, left: bool) -> None:

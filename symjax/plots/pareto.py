@@ -23,6 +23,7 @@ def pareto(
     methods: Mapping[str, tuple[float, float]],
     *,
     ceiling: float | None = None,
+    ceiling_error: float | None = None,
     errors: Mapping[str, float] | None = None,
     xlabel: str,
     ylabel: str,
@@ -34,6 +35,7 @@ def pareto(
     Args:
         methods: For every name its cost and its distance, above 0.
         ceiling: The distance of the reference's own chains, a dashed line.
+        ceiling_error: Its standard error, a band.
         errors: Standard errors of some distances.
         xlabel: The cost and its unit.
         ylabel: The distance.
@@ -54,6 +56,9 @@ def pareto(
         ax.plot(cost, distance, "o", color=colour, markersize=7)
     if ceiling is not None:
         ax.axhline(ceiling, color=style.INK, linewidth=1, linestyle=(0, (3, 2)))
+        if ceiling_error is not None:
+            ends = ceiling - ceiling_error, ceiling + ceiling_error
+            ax.axhspan(*ends, color=style.RULE, alpha=0.5, linewidth=0)
         ax.annotate(
             "one chain of the reference to the others",
             (0, ceiling),
@@ -85,7 +90,7 @@ def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
     places = {
         name: ax.transData.transform(point) * scale for name, point in methods.items()
     }
-    taken = [_box(x, y, 9, 9, "center") for x, y in places.values()]
+    taken = [_box(x, y, 9.0, 9.0, "center") for x, y in places.values()]
     for name, (x, y) in sorted(places.items(), key=lambda item: -item[1][1]):
         width = 0.6 * style.SMALL * len(name)
         boxes = [
@@ -105,6 +110,7 @@ def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
             va="center",
             fontsize=style.SMALL,
             color=style.INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )
         label.set_in_layout(False)
 

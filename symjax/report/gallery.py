@@ -116,6 +116,7 @@ def _cost(comparison: Comparison) -> Picture | None:
     figure = plots.pareto(
         points,
         ceiling=between and getattr(between, field),
+        ceiling_error=between and between.errors.get(field),
         errors=errors,
         xlabel="cost, in gradients of the whole training set",
         ylabel=distance,
