@@ -16,7 +16,11 @@ _AROUND: tuple[tuple[float, float, Literal["left", "center", "right"]], ...] = (
     *((7, 0, "left"), (-7, 0, "right"), (7, 8, "left"), (7, -8, "left")),
     *((-7, 8, "right"), (-7, -8, "right"), (0, 11, "center"), (0, -11, "center")),
     *((7, 16, "left"), (7, -16, "left"), (-7, 16, "right"), (-7, -16, "right")),
+    *((12, 26, "left"), (12, -26, "left"), (-12, 26, "right"), (-12, -26, "right")),
+    *((18, 38, "left"), (18, -38, "left"), (-18, 38, "right"), (-18, -38, "right")),
 )
+_FAR = 20  # From here on a line leads to the dot.
+_LEADER = {"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.6, "shrinkB": 4}
 
 
 def pareto(
@@ -90,6 +94,8 @@ def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
     places = {
         name: ax.transData.transform(point) * scale for name, point in methods.items()
     }
+    left, bottom, right, top = np.asarray(ax.bbox.extents) * scale
+    inside = (left, right, bottom, top)
     taken = [_box(x, y, 9.0, 9.0, "center") for x, y in places.values()]
     for name, (x, y) in sorted(places.items(), key=lambda item: -item[1][1]):
         width = 0.6 * style.SMALL * len(name)
@@ -97,15 +103,21 @@ def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:
             _box(x + dx, y + dy, width, 1.15 * style.SMALL, side)
             for dx, dy, side in _AROUND
         ]
-        costs = [sum(_covered(box, other) for other in taken) for box in boxes]
-        best = int(np.argmin(costs))
+        # To leave the axes, where the numbers are, is the worst.
+        costs = [
+            sum(_covered(box, other) for other in taken) - 9 * _covered(box, inside)
+            for box in boxes
+        ]
+        best = int(np.argmin(np.round(costs)))
         dx, dy, side = _AROUND[best]
         taken.append(boxes[best])
+        offset = {"xytext": (dx, dy), "textcoords": "offset points"}
+        if abs(dy) > _FAR:
+            ax.annotate("", methods[name], **offset, arrowprops=_LEADER)
         label = ax.annotate(
             name,
             methods[name],
-            xytext=(dx, dy),
-            textcoords="offset points",
+            **offset,
             ha=side,
             va="center",
             fontsize=style.SMALL,
