@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import sys
 from typing import Any
@@ -17,7 +18,7 @@ from sklearn import metrics
 from symjax import cli, data, evaluation, report, store, symmetry
 from symjax.cli import predicting, weights
 from symjax.evaluation import bootstrap, temperature_scaling
-from symjax.report import distances, scores
+from symjax.report import curves, distances, scores
 
 
 RNG = np.random.default_rng(0)
@@ -201,6 +202,59 @@ def test_best_is_marked_within_two_errors_of_a_difference():
     assert best(scored("a", math.nan), scored("b", math.inf), rows[0]) == []
     assert best(scored("a", math.nan, math.nan), rows[1], rows[0]) == ["b"]
     assert best(scored("a", 0.10004), scored("b", 0.1), rows[0]) == ["a", "b"]
+
+
+def test_latex_is_well_formed_whatever_the_names():
+    names = [r"a_b^c~d\e", "50% & {more} #1", "$x$ <y> · “z”"]
+    methods = [report.Method(n, logits(5 + i)) for i, n in enumerate(names)]
+    comparison = report.compare(
+        report.Method("HMC", logits(4)), methods, LABELS, task="classification"
+    )
+    lines = [line for line in report.latex(comparison).splitlines() if line[:1] != "%"]
+    columns, rows = 0, 0
+    for line in lines:
+        begun = re.fullmatch(r"\\begin\{tabular\}\{l(r+)\}", line)
+        columns = 1 + len(begun[1]) if begun else columns
+        plain = re.sub(r"\\[\\&%$#_{}]", "", line)
+        assert plain.count("{") == plain.count("}"), line
+        assert plain.count("$") % 2 == 0, line
+        assert not set(plain) & set("%#~^↑↓±²<>∞"), line
+        outside = re.sub(r"\$[^$]*\$", "", plain)
+        assert "_" not in outside
+        if line.endswith(r" \\"):
+            assert plain.count("&") == columns - 1, line
+            rows += 1
+        else:
+            words = r"\\(begin|end)\{tabular\}(\{lr+\})?|\\(top|mid|bottom)rule|"
+            assert re.fullmatch(words, line), line
+    sections = sum(line == r"\toprule" for line in lines)
+    assert sections == 4
+    assert rows > 4 * sections
+
+
+def test_pictures_show_every_method_that_is_finite():
+    reference = report.Method("HMC", logits(4))
+    broken = report.Method("broken", np.full((1, 2, 40, 3), np.nan))
+    single = report.Method("one", logits(5, chains=1, draws=1))
+    methods = [report.Method("a", logits(6, noise=0.1)), broken, single]
+    every = (reference, *methods)
+    risks = curves.selective_prediction(every, LABELS).figure.axes
+    assert [ax.get_title("left") for ax in risks] == ["HMC", "a", "one"]
+    comparison = report.compare(reference, methods, LABELS, task="classification")
+    for ax, row in zip(
+        risks, (comparison.reference, *comparison.methods), strict=False
+    ):
+        if row.name == ax.get_title("left"):
+            assert ax.texts[0].get_text() == f"AURC {row.aurc:.4f}"
+    pairs = curves.functional_collapse(every).figure.axes
+    assert [ax.get_title("left") for ax in pairs[:2]] == ["HMC", "a"]
+    # 120 draws, 30 of each of 4 chains.
+    (same, _) = (patch.get_data() for patch in pairs[0].patches)
+    share = 4 * math.comb(30, 2) / math.comb(120, 2)
+    assert same.values.sum() == pytest.approx(share)
+    found = evaluation.diversity.pairwise_mutual_information(reference.outputs)
+    assert pairs[0].texts[0].get_text() == f"median {np.median(found):.3g}"
+    assert curves.functional_collapse([broken, single]) is None
 
 
 def test_a_file_of_chains_is_compared_as_its_chains(tmp_path):

@@ -772,6 +772,8 @@ def test_pictures_are_those_the_arrays_allow():
         "The most disputed predictions",
         "The weights that mix worst",
         "Reliability",
+        "Which predictions can be kept?",
+        "Do two draws compute the same function?",
         "Test points the chains disagree on most",
     ]
     assert any(ax.images for ax in pictures[-1].figure.axes)
@@ -782,6 +784,8 @@ def test_pictures_are_those_the_arrays_allow():
     assert [picture.title for picture in pictures] == [
         "The least certain predictions",
         "Reliability",
+        "Which predictions can be kept?",
+        "Do two draws compute the same function?",
     ]
     _, pictures = drawn(regressed())
     assert pictures[-1].title == "Predictions and targets"
