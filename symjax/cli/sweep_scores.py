@@ -82,7 +82,8 @@ def score(planned: Sample, kept: Run) -> Point | None:
     return Point(
         temperature=planned.problem.temperature,
         prior_scale=planned.problem.prior_scale,
-        prior_variance=built.prior_std() ** 2,
+        # Six digits, for what the distribution gives is in float32.
+        prior_variance=float(f"{built.prior_std() ** 2:.6g}"),
         run=kept.path.name,
         rhat=_rhat(together.function),
         scores={m: float(getattr(together.reference, m)) for m in metrics},

@@ -82,7 +82,9 @@ def _lines(
         chosen = chosen[np.argsort(x[chosen])]
         ax.plot(x[chosen], values[chosen], "o-", color=colour, markersize=3.5, lw=1.3)
         hollow = chosen[~judged[chosen]]
-        ax.plot(x[hollow], values[hollow], "o", color=colour, ms=3.5, mfc="white")
+        ax.plot(
+            x[hollow], values[hollow], "o", color=colour, ms=3.5, mfc="white", zorder=4
+        )
         for point in chosen:
             single = of_chains[point]
             if len(single) > 1:
