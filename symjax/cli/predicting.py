@@ -14,8 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
-from scipy import special
+from jaxtyping import Array, Float
 
 from symjax import evaluation, progress, store, trees
 from symjax.cli import alignment, posteriors, predictors
@@ -90,9 +89,7 @@ def averages(
     with progress.bar(f"Predicting {key} with {name}", total) as update:
         for chains, some in store.blocks(num_chains, num_draws, most):
             logits = _predict(apply, draws, x, chains, some)
-            log_probs = special.log_softmax(logits.astype(float), axis=-1)
-            block = np.asarray(special.logsumexp(log_probs, axis=(0, 1)))
-            log_sum = np.logaddexp(log_sum, block)
+            log_sum = np.logaddexp(log_sum, _log_sum_of_probs(logits))
             done += logits.shape[0] * logits.shape[1]
             update(done, "")
     result = (log_sum - np.log(total))[None, None].astype(np.float32)
@@ -115,6 +112,14 @@ def _predict(
     if jax.default_backend() != "cpu":  # There a full device is a fast one.
         limit = max(limit, min(posteriors.device_bytes() // 8, _MAX_DEVICE_BYTES))
     return evaluation.predict(apply, block, x, max_bytes=limit)
+
+
+@jax.jit
+def _log_sum_of_probs(
+    logits: Float[np.ndarray | Array, "chain draw example output"],
+) -> Float[Array, "example output"]:
+    """The log of the probabilities added up over draws; long work for a host."""
+    return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=(0, 1))
 
 
 def _width(built: Posterior, x: Any) -> int:
