@@ -7,9 +7,9 @@ from typing import Annotated, TypeAlias
 import tyro
 from rich.console import Console
 
-from symjax.cli import ending
+from symjax.cli import ending, rehearsal
 from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
-from symjax.cli.options import Demo, Fit, Resuming, Sample, Sweep
+from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
 
 Command: TypeAlias = (
@@ -23,14 +23,17 @@ Command: TypeAlias = (
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Rehearse, tyro.conf.subcommand("rehearse")]
 )
 
 
 def main() -> None:
     """Parse the command line, run the command, and exit."""
+    words, behind = rehearsal.split(sys.argv[1:])
     command = tyro.cli(
         Command,
         prog="symjax",
+        args=words,
         description=(
             "Reference posteriors of Bayesian neural networks, and how approximate "
             "methods compare with them. `symjax demo` shows all of it in two minutes."
@@ -39,6 +42,8 @@ def main() -> None:
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, ending.terminate)
     try:
+        if isinstance(command, Rehearse):
+            sys.exit(rehearsal.rehearse(command, behind))
         if isinstance(command, Sample | Fit):
             if command.resume is not None:
                 _check_alone(sys.argv[2:])

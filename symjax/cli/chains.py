@@ -34,7 +34,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     """
     kept = None
     for path in (command.out, command.resume):
-        _refuse_bucket(path)
+        starts.refuse_bucket(path)
     if command.resume is not None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
@@ -44,9 +44,8 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     built = _build_on_all(command, kept)
     algorithm = methods.build(command, built)
     if command.dry_run:
-        num_warmup = getattr(algorithm, "num_warmup", 0)
         gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, mesh, num_warmup, gradients, console)
+        plan.show(command, built, mesh, algorithm, gradients, console)
         return None
     if kept is not None:
         check_data(kept, built)
@@ -83,19 +82,6 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     return built._replace(log_posterior=density)
 
 
-def _refuse_bucket(path: Path | None) -> None:
-    """Require a folder.
-
-    Raises:
-        ValueError: if it is a bucket's address.
-    """
-    if path is not None and path.parts[0] in ("gs:", "s3:"):
-        raise ValueError(
-            f"A run directory must be a folder, which all hosts see, got {path}. Mount "
-            "the bucket (with gcsfuse or mount-s3) and name the folder in it."
-        )
-
-
 def _how_to_continue(command: Sample | Fit, path: Path) -> str:
     return f"symjax {_name(command)} --resume {path}"
 
@@ -119,8 +105,15 @@ def _say_finished(
         highlight=False,
         soft_wrap=True,
     )
+    _say_fitted(kept.fitted, console)
     _check_bias(command, built, kept.path, console)
     return kept.path
+
+
+def _say_fitted(fitted: dict[str, list[float]] | None, console: Console) -> None:
+    if fitted is not None:
+        said = f"Fitted, mean of the members and range: {fitting.describe(fitted)}."
+        console.print(said, highlight=False, soft_wrap=True)
 
 
 def _run_and_say(
@@ -146,6 +139,7 @@ def _run_and_say(
     _add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
+    _say_fitted(result.fitted, console)
     _check_bias(command, built, path, console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path

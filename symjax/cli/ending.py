@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from symjax.cli.options import Processes
+from symjax.launching import PREEMPTED
 
 
-PREEMPTED = 42
 TERMINATED = 128 + signal.SIGTERM
 
 

@@ -63,3 +63,16 @@ def make_mesh(command: Sample | Fit) -> Mesh:
     word = command.processes.mesh
     shape = None if word is None else meshes.parse_shape(word)
     return meshes.make_mesh(num_chains(command), shape=shape)
+
+
+def refuse_bucket(path: Path | None) -> None:
+    """Require a folder.
+
+    Raises:
+        ValueError: if it is a bucket's address.
+    """
+    if path is not None and path.parts[0] in ("gs:", "s3:"):
+        raise ValueError(
+            f"A run directory must be a folder, which all hosts see, got {path}. Mount "
+            "the bucket (with gcsfuse or mount-s3) and name the folder in it."
+        )

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from symjax import checks, hosts, store as stores
 from symjax.run import requirements, trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
-from symjax.run.loop import finish, iterate, reading_of
+from symjax.run.loop import conclude, iterate
 from symjax.run.memory import Memory
 from symjax.store import Run
 from symjax.types import Algorithm, Approximation, Data, Key, Params
@@ -42,12 +42,15 @@ class Result(NamedTuple):
             of no draw, to align draws to for example; of an approximation, where the
             members' optimisation ended. None without either, and with a store, which
             keeps it: `store.Run.warmup`.
+        fitted: What an approximation says of its members, such as their evidence, by
+            name, one number a member; None where it says nothing.
     """
 
     draws: Params
     info: Any
     messages: tuple[str, ...]
     warmup: Params = None
+    fitted: dict[str, list[float]] | None = None
 
 
 def sample(  # noqa: PLR0913  (one argument a decision)
@@ -150,9 +153,11 @@ def fit(
     plan = Plan(num_steps, 0, 1)
     programs = compile_chunks(key, approximation, params, data, plan, mesh)
 
-    def draw(key: Key, fitted: Any) -> Params:
+    def draw(key: Key, fitted: Any) -> tuple[Params, Any]:
         keys = jax.random.split(key, num_draws)
-        return jax.vmap(approximation.sample, (0, None))(keys, fitted)
+        draws = jax.vmap(approximation.sample, (0, None))(keys, fitted)
+        says = approximation.describe
+        return draws, None if says is None else says(fitted)
 
     return _execute(programs, plan, store, num_draws, show_progress, draw)
 
@@ -163,27 +168,19 @@ def _execute(
     store: NewRun | Run | None,
     num_draws: int,
     show_progress: bool,
-    draw: Callable[[Key, Any], Params] | None = None,
+    draw: Callable[[Key, Any], tuple[Params, Any]] | None = None,
     max_seconds: float | None = None,
 ) -> Result:
-    """Run the plan, or what is left of it; `draw` makes the draws of a last state."""
+    """Run the plan, or what is left of it; `draw` is what `conclude` takes."""
     kept = _open(store, programs, num_draws, plan)
     title = "Fitting" if draw else "Sampling"
-    read = reading_of(kept)
     with _alone(kept):
         if not kept.committed.finished:
             state, iteration = iterate(
                 programs, plan, kept, title, show_progress, max_seconds
             )
             if draw:
-                ends = read(state.position)
-                kept.keep_warmup(ends.values, ends.chains)
-                # Killed from here on, a run goes on with the finish.
-                kept.commit(state, iteration=iteration, num_draws=0)
-                fitted = finish(programs, state)
-                draw_all = jax.jit(jax.vmap(draw), out_shardings=programs.sharding)
-                chains, draws = read(draw_all(programs.keys[:, 2], fitted))
-                kept.append(draws, 0, None, iteration, chains)
+                conclude(programs, kept, iteration, state, draw)
             else:
                 num_draws = plan.num_kept(iteration)
             kept.commit(state, iteration=iteration, num_draws=num_draws, finished=True)
@@ -191,7 +188,7 @@ def _execute(
         (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
     )
     info = type(programs.info_shape)(**kept.info())
-    return Result(draws, info, (), warmup)
+    return Result(draws, info, (), warmup, kept.fitted)
 
 
 def _alone(kept: Run | Memory) -> AbstractContextManager[None]:

@@ -9,10 +9,12 @@ import numpy as np
 
 from symjax import hosts, mesh as meshes, progress
 from symjax.run import trouble
-from symjax.run.chunks import Plan, Programs
+from symjax.run.chunks import Plan, Programs, all_finite
+from symjax.run.errors import NonFiniteError, Preempted, Stopped
 from symjax.run.memory import Memory
 from symjax.run.signals import Signal, stop_signal
 from symjax.store import Run
+from symjax.types import Keys
 
 
 CHUNK_SECONDS = 2.0
@@ -20,18 +22,6 @@ CHUNK_SECONDS = 2.0
 SAVE_SECONDS = 10.0
 """Sampler state is saved after the first chunk that ends this long after the last save,
 and when the loop stops."""
-
-
-class Stopped(RuntimeError):
-    """The run was asked to stop; everything up to its last chunk is saved."""
-
-
-class Preempted(Stopped):
-    """The run was asked to stop by SIGTERM, as machines that are taken away do."""
-
-
-class NonFiniteError(ArithmeticError):
-    """A chain reached parameters or a log density that are not finite."""
 
 
 def iterate(
@@ -89,8 +79,7 @@ def iterate(
             update(iteration, _describe(info))
             if stop and iteration < total:
                 raise (Preempted if stop == Signal.TERMINATE else Stopped)(
-                    f"Stopped at iteration {iteration} of {total}, with "
-                    f"{num_kept} of {plan.num_draws} draws saved."
+                    _describe_stop(plan, iteration)
                 )
             if late and num_kept:
                 break
@@ -118,23 +107,59 @@ def _agree(asked: Signal, chunk: int, is_due: bool, is_late: bool) -> _Decision:
     return _Decision(int(votes[:, 0].max()), *(int(vote) for vote in votes[0, 1:]))
 
 
-def finish(programs: Programs, state: Any) -> Any:
-    """What was fitted, from the last state of all members.
+def conclude(
+    programs: Programs,
+    kept: Run | Memory,
+    iteration: int,
+    state: Any,
+    draw: Callable[[Any, Any], Any],
+) -> None:
+    """Keep where members' optimisation ended, and what is drawn and told of them.
+
+    Args:
+        programs: Of the run.
+        kept: Where.
+        iteration: Steps done.
+        state: The last, of all members.
+        draw: `(key, fitted) -> draws, told`, of one member.
+    """
+    read = _reading_of(kept)
+    ends = read(state.position)
+    kept.keep_warmup(ends.values, ends.chains)
+    # Killed from here on, a run goes on with the finish.
+    kept.commit(state, iteration=iteration, num_draws=0)
+    fitted = state
+    if programs.finish is not None:
+        fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
+        _check_members("fitted by", meshes.read_all(finite).values)
+
+    def draw_all(keys: Keys, fitted: Any) -> Any:
+        draws, told = jax.vmap(draw)(keys, fitted)
+        return draws, told, all_finite(draws)
+
+    drawing = jax.jit(draw_all, out_shardings=programs.sharding)
+    made, *small = drawing(programs.keys[:, 2], fitted)
+    told, finite = meshes.read_all(small).values
+    # A finite state may stand for deviations that are not.
+    _check_members("drawn from", finite)
+    chains, draws = read(made)
+    kept.append(draws, 0, None, iteration, chains)
+    if told is not None:
+        kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
+
+
+def _check_members(what: str, is_finite: np.ndarray) -> None:
+    """Require what is finite of all members.
 
     Raises:
-        NonFiniteError: naming the members of which it is not finite.
+        NonFiniteError: naming the others.
     """
-    if programs.finish is None:
-        return state
-    fitted, found = programs.finish(programs.keys[:, 3], state, programs.data)
-    is_finite = meshes.read_all(found).values
-    if not np.all(is_finite):
+    if not is_finite.all():
         members = ", ".join(map(str, np.flatnonzero(~is_finite)))
         raise NonFiniteError(
-            f"What was fitted by member {members} is not finite. Make `learning_rate` "
+            f"What was {what} member {members} is not finite. Make `learning_rate` "
             "smaller, or optimise for longer."
         )
-    return fitted
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
@@ -173,7 +198,7 @@ def _keep(
 ) -> Any:
     """Hand a chunk's draws and Info over; return the Info."""
     done = slots * per_slot
-    chains, (slots_made, info, is_finite) = reading_of(kept)((draws, info, is_finite))
+    chains, (slots_made, info, is_finite) = _reading_of(kept)((draws, info, is_finite))
     # Sliced on the host: on the device each new length would be compiled.
     info = jax.tree.map(lambda leaf: leaf[:, :done], info)
     num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
@@ -188,7 +213,7 @@ def _keep(
     return info
 
 
-def reading_of(kept: Run | Memory) -> Callable[[Any], meshes.Own]:
+def _reading_of(kept: Run | Memory) -> Callable[[Any], meshes.Own]:
     """A host writes its own chains into a run directory, and remembers all of them."""
     return meshes.read_all if isinstance(kept, Memory) else meshes.read_own
 
@@ -244,8 +269,15 @@ def _check_finite(
     first = iteration + slot * per_slot
     raise NonFiniteError(
         f"Chain {chain} left the finite numbers between iterations {first} and "
-        f"{first + per_slot}. Make `step_size` smaller."
+        f"{first + per_slot}. Make `step_size`, of a fit `learning_rate`, smaller."
     )
+
+
+def _describe_stop(plan: Plan, iteration: int) -> str:
+    said = f"Stopped at iteration {iteration} of {plan.num_iterations}"
+    if not plan.num_draws:  # Of a fit, which draws at its end.
+        return f"{said}, all of it saved."
+    return f"{said}, with {plan.num_kept(iteration)} of {plan.num_draws} draws saved."
 
 
 def _describe(info: Any) -> str:
@@ -255,6 +287,8 @@ def _describe(info: Any) -> str:
         parts.append(f"acceptance {info.acceptance_rate.mean():.2f}")
     if hasattr(info, "log_density"):
         parts.append(f"log density {info.log_density[:, -1].mean():,.0f}")
+    if hasattr(info, "elbo"):
+        parts.append(f"evidence bound {info.elbo[:, -1].mean():,.0f}")
     if hasattr(info, "is_divergent") and info.is_divergent.any():
         parts.append(f"{info.is_divergent.sum()} divergent")
     return ", ".join(parts)

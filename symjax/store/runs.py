@@ -13,13 +13,14 @@ from symjax import hosts
 from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
 from symjax.store.commits import Commit
-from symjax.store.files import StoreError, as_json, flatten
+from symjax.store.files import StoreError, read_json, write_json
 from symjax.store.leaves import StoredLeaf, builder
 from symjax.types import Params
 
 
 DRAW_CHUNK_BYTES = 4 * 2**20
 INFO_CHUNK_BYTES = 64 * 2**10
+_FITTED = "fitted.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +88,7 @@ class Run:
 
     @cached_property
     def _last(self) -> Commit:
-        """The record as this process knows it.
-
-        On a folder of several hosts the file that another one replaced is seen late.
-        """
+        """The record as known here: a file that another host replaced is seen late."""
         return self.committed
 
     def append(
@@ -108,8 +106,7 @@ class Run:
             start_draw: Number of the first draw.
             info: Info, fields `(chain, m)`; None for none.
             start_iteration: Number of the first iteration.
-            chains: Which chains the leaves hold; all by default. Each host writes its
-                own, all of them the same draws and iterations.
+            chains: Which chains the leaves hold; all by default.
         """
         done = self._last
         if draws is not None:
@@ -126,6 +123,17 @@ class Run:
         """
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], params)
         self.warmup_arrays.write(alone, 0, 0, chains)
+
+    def keep_fitted(self, fitted: dict[str, list[float]]) -> None:
+        """Write what is said of an approximation's members: by name, a number each."""
+        if hosts.is_first():
+            write_json(self.path / _FITTED, fitted)
+
+    @property
+    def fitted(self) -> dict[str, list[float]] | None:
+        """What an approximation says of its members, by name; None if nothing."""
+        file = self.path / _FITTED
+        return read_json(file) if file.exists() else None
 
     def commit(
         self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
@@ -290,13 +298,6 @@ class Run:
 
         Raises:
             ValueError: naming the first entry that differs, and both values.
-        """
-        began, given = flatten(self.config), flatten(as_json(config))
-        for key in began | given:
-            if began.get(key) != given.get(key):
-                raise ValueError(
-                    f"`{key}` must stay {began.get(key, 'unset')}, as the run in "
-                    f"{self.path} began, got {given.get(key, 'unset')}. Continue it "
-                    "unchanged, or begin a new run in another directory."
-                )
+        """  # noqa: DOC502
+        environment.require_same(self.path, self.config, config)
         return environment.changes(self.environment)
