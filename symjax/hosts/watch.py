@@ -16,7 +16,7 @@ RESTART = 75
 """Exit code of a host that stops because another one was lost: to start again helps."""
 INTERVAL = 1.0
 """Seconds between two beats."""
-GRACE = 3.0
+GRACE = 2.0
 """Seconds in which a host that stops for the same reason may say so itself."""
 
 _BEATS = "symjax/beats/"

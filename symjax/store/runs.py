@@ -115,12 +115,7 @@ class Run:
             self.info_arrays.write(info, start_iteration, done.iteration, chains)
 
     def keep_warmup(self, params: Params, chains: np.ndarray | None = None) -> None:
-        """Write where the chains are after the iterations that are discarded.
-
-        Args:
-            params: Params pytree, leaves `(chain, ...)`.
-            chains: Which chains these are; all by default.
-        """
+        """Write where chains are, `(chain, ...)`, after what is discarded."""
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], params)
         self.warmup_arrays.write(alone, 0, 0, chains)
 
