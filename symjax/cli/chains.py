@@ -133,6 +133,8 @@ def _run_and_say(
     try:
         result = _run(command, built, algorithm, kept, params)
     except Stopped as stopped:
+        if not (path / "config.json").exists():
+            raise type(stopped)(f"{stopped} Start it again.") from None
         _add_seconds(path, start)
         how = _how_to_continue(command, path)
         raise type(stopped)(f"{stopped} Continue with: {how}") from None
