@@ -188,7 +188,7 @@ def finish() -> None:
     _session = None
 
 
-def leave(code: int, text: str) -> NoReturn:
+def leave(code: int, text: str, can_tell: bool = True) -> NoReturn:
     """End this process at once, and have the others end with the same exit code.
 
     Without this, JAX would have them wait for each other at the exit.
@@ -196,15 +196,17 @@ def leave(code: int, text: str) -> NoReturn:
     Args:
         code: Exit code.
         text: Why, for the logs of all hosts.
+        can_tell: Whether host 0 is there to tell the others.
     """
     if _session is not None:
         _session.ending.acquire()  # For good: who comes second waits for the end.
         _session.watch.is_over = True
         log(text)
-        # A call over a cut network does not return.
-        telling = threading.Thread(target=_tell_others, args=(code, text), daemon=True)
-        telling.start()
-        telling.join(LINGER + 1)
+        if can_tell:
+            # A call over a cut network does not return.
+            told = threading.Thread(target=_tell_others, args=(code, text), daemon=True)
+            told.start()
+            told.join(LINGER + 1)
         _tell_witness(ended=text)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -239,13 +241,13 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def _stop(code: int, text: str) -> None:
+def _stop(code: int, text: str, can_tell: bool) -> None:
     """What the watch calls."""
     assert _session is not None
     saved = last_words.describe(_session.run, _session.resume)
     text = f"{text.rstrip('.')}. {saved}"
     print(text, file=sys.stderr, flush=True)
-    leave(code, text)
+    leave(code, text, can_tell)
 
 
 def _tell_others(code: int, text: str) -> None:

@@ -31,7 +31,8 @@ class Watch:
         own: This host.
         names: Of the machines, one a host.
         seconds: Silence that counts as death.
-        end: Called once, in a thread, with an exit code and what happened.
+        end: Called once, in a thread, with an exit code, what happened, and whether
+            others can be told.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Watch:
         own: int,
         names: list[str],
         seconds: float,
-        end: Callable[[int, str], None],
+        end: Callable[[int, str, bool], None],
     ) -> None:
         self.client = client
         self.own = own
@@ -113,12 +114,8 @@ class Watch:
         return None
 
     def _lose_contact(self) -> None:
-        if self.own == 0:
-            return self._stop(RESTART, "The runtime of JAX does not answer.")
-        return self._stop(
-            RESTART,
-            f"{self.name(0)} was lost: it does not answer any more.",
-        )
+        text = f"{self.name(0)} was lost: it does not answer any more."
+        self._stop(RESTART, text, can_tell=False)
 
     def _declare_dead(self, host: int) -> None:
         text = (
@@ -128,6 +125,6 @@ class Watch:
         self.leave_note(RESTART, text, host)
         self._stop(RESTART, f"{self.name(host)} was lost: {text}")
 
-    def _stop(self, code: int, text: str) -> None:
+    def _stop(self, code: int, text: str, can_tell: bool = True) -> None:
         if not self.is_over:
-            self.end(code, text)
+            self.end(code, text, can_tell)

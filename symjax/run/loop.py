@@ -282,6 +282,8 @@ def _describe_stop(plan: Plan, iteration: int) -> str:
 
 def _describe(info: Any) -> str:
     """The last chunk in a few words, for the progress bar."""
+    if not len(jax.tree.leaves(info)[0]):
+        return ""  # Another host reads the chains that this one works on.
     parts = []
     if hasattr(info, "acceptance_rate"):
         parts.append(f"acceptance {info.acceptance_rate.mean():.2f}")
