@@ -183,6 +183,38 @@ def test_the_ceiling_has_the_errors_of_the_bootstrap():
     assert report.summary(comparison)["between_chain"]["errors"] == between.errors
 
 
+def test_the_ceiling_is_reached_within_its_error():
+    comparison = report.compare(
+        report.Method("HMC", logits(4, draws=800)),
+        [report.Method("a", logits(5))],
+        LABELS,
+        task="classification",
+    )
+    between, one = comparison.between_chains, comparison.methods[0]
+    for above, sentence in (
+        (1.9, "a can't be told from another chain"),
+        (2.1, "times as far"),
+    ):
+        distance = between.total_variation + above * math.hypot(
+            between.errors["total_variation"], 0.003
+        )
+        moved = one._replace(
+            total_variation=distance, errors={"total_variation": 0.003}
+        )
+        text = " ".join(report.verdict(comparison._replace(methods=(moved,))))
+        assert sentence in text
+
+
+def test_samplers_that_were_not_checked_share_a_sentence():
+    names = ("HMC", "a", "b", "c")
+    made = [report.Method(n, logits(i)) for i, n in enumerate(names)]
+    made[1:] = [method._replace(bias="unchecked") for method in made[1:]]
+    comparison = report.compare(made[0], made[1:], LABELS, task="classification")
+    said = [text for text in report.verdict(comparison) if "no accept step" in text]
+    assert len(said) == 1
+    assert said[0].startswith("a, b and c have no accept step")
+
+
 def test_best_is_marked_within_two_errors_of_a_difference():
     def scored(name, value, error=None):
         errors = {} if error is None else {"nll": error}
