@@ -1,6 +1,8 @@
 """Methods and references that are files of predictive probabilities."""
 
 import math
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +83,11 @@ def read_labels(word: str, num_examples: int, num_classes: int) -> np.ndarray:
                     )
                 array = archive[key]
         else:
-            array = np.loadtxt(word, dtype=np.int64, ndmin=1)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"`--labels`: {name} can't be read: {error}.") from error
+            with warnings.catch_warnings(action="ignore"):  # Of an empty file.
+                array = np.loadtxt(word, dtype=np.int64, ndmin=1)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        why = str(error).rstrip(".")
+        raise ValueError(f"`--labels`: {name} can't be read: {why}.") from error
     if array.dtype.kind not in "iu" or array.shape != (num_examples,):
         raise ValueError(
             f"`--labels`: {name} must hold {num_examples} whole numbers, one for each "

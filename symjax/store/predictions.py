@@ -85,7 +85,7 @@ def _from_npz(path: Path, name: str | None) -> Float[np.ndarray, "..."]:
                 if name is None:
                     raise StoreError(f"{held}; say which one as {path}:NAME.")
                 raise StoreError(f"{held}; there is no {name!r}.")
-            return archive[name].astype(float)
+            return archive[name].astype(float, casting="same_kind")
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise StoreError(
             f"{path} can't be read as an array of numbers: {error}"
