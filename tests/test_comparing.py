@@ -1,5 +1,6 @@
 """The table of methods: weights without symmetries, chains in files, scaled inputs."""
 
+import dataclasses
 import json
 import math
 import re
@@ -407,6 +408,14 @@ def test_scaled_rows_have_scaled_inputs_everywhere(runs, tmp_path):
     assert row["shift"]["gaussian_noise"]["2"]["nll"] == pytest.approx(nll, rel=1e-4)
     assert plain["shift"]["gaussian_noise"]["2"]["nll"] != pytest.approx(nll, rel=0.01)
     assert "temperature" not in plain
+
+
+def test_weights_are_compared_within_one_network_only(runs):
+    one, two = (store.open(runs / f"net{seed}") for seed in (0, 1))
+    assert weights.share_a_network(one, two)
+    config = json.loads(json.dumps(two.config))
+    config["options"]["problem"]["activation"] = "silu"
+    assert not weights.share_a_network(one, dataclasses.replace(two, config=config))
 
 
 def test_an_evaluation_that_was_stopped_goes_on(runs, tmp_path, monkeypatch):
