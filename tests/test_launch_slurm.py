@@ -63,12 +63,12 @@ class Queue:
         (self.folder / "program.json").write_text(json.dumps(plan))
         variables = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
-            "SLURM_SUBMIT_DIR": str(self.folder),
             "SLURM_JOB_ID": "17",
             "SLURM_RESTART_COUNT": str(restarts),
         }
         return subprocess.Popen(
             ["bash", "-c", self.text],
+            cwd=self.folder,
             env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -94,6 +94,7 @@ def test_a_job_that_is_done_is_not_requeued(queue):
     assert popen.returncode == 0
     assert "attempt 0 ended with exit code 0" in out
     assert not queue.requeues()
+    assert not list(queue.folder.glob("*.codes"))
     for host in (0, 1):
         lines = (queue.run / f"attempts-host-{host}").read_text().splitlines()
         words = ["sample", "--out", str(queue.run), *HOSTILE]
