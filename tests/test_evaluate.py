@@ -13,7 +13,7 @@ from scipy import special
 from sklearn import metrics
 
 from symjax import cli, evaluation, plots, report, store
-from symjax.cli import comparing, predicting
+from symjax.cli import members, predicting
 from symjax.report import distances
 
 
@@ -125,9 +125,11 @@ def test_mmd_takes_the_same_weights_of_both_sides(monkeypatch):
         "a": rng.normal(size=(1, 200, 5, 6)),
         "b": rng.normal(size=(1, 200, 7)) + 100 * np.arange(7),
     }
-    assert abs(distances.mmd(draws, other) or 1) < 0.02
-    moved = {**other, "a": other["a"] + 2}
-    assert (distances.mmd(draws, moved) or 0) > 0.1
+    sampled, beside = distances.sample(draws), distances.sample(other)
+    found = distances.compare(sampled, beside)
+    assert abs(found.mmd) < 0.02
+    moved = distances.sample({**other, "a": other["a"] + 2})
+    assert distances.compare(sampled, moved).mmd > 0.1
 
 
 def test_csv_and_latex_hold_what_the_tables_show():
@@ -330,5 +332,5 @@ def test_what_does_not_fit_is_told_without_a_traceback(runs, tmp_path, capsys):
 
 def test_runs_of_one_family_differ_in_their_seed_only(runs):
     one, two = (store.open(runs / f"net{i}") for i in (0, 1))
-    assert comparing._family(one) == comparing._family(two)
-    assert "seed" not in json.loads(comparing._family(one))["options"]
+    assert members.family(one) == members.family(two)
+    assert "seed" not in json.loads(members.family(one))["options"]
