@@ -64,6 +64,16 @@ def test_other_inputs_are_told_apart_as_scikit_learn_does():
     assert row["predictive_entropy"]["auroc"] == pytest.approx(auroc)
 
 
+def test_one_network_has_no_information_of_other_inputs():
+    outside = logits(5, chains=1, draws=1)
+    given = method("MAP", 1)
+    given = given._replace(
+        outputs=given.outputs[:1, :1], ood={"far": report.ood_scores(outside)}
+    )
+    row = report.summary(compared(given))["methods"]["MAP"]["ood"]["far"]
+    assert set(row) == {"max_softmax_probability", "predictive_entropy", "energy"}
+
+
 def test_shift_is_averaged_over_severities():
     worse = {severity: logits(severity, scale=2.0 / severity) for severity in (1, 4)}
     given = method("one", 1, shifts={"fog": worse})

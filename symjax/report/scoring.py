@@ -216,6 +216,8 @@ def _out_of_distribution(method: Method, predictions: Predictions) -> dict[str, 
     inside, found = ood_scores(predictions), {}
     for name, outside in method.ood.items():
         for score, values in outside.items():
+            if score == "mutual_information" and not _has_members(method):
+                continue  # Nothing but rounding.
             detected = ood.detect(inside[score], np.asarray(values))
             for measure, number in detected._asdict().items():
                 found[f"ood/{name}/{score}/{measure}"] = float(number)
