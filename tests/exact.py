@@ -12,6 +12,8 @@ from symjax.types import Data
 
 
 NO_DATA = Data(np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1, bool))
+# For programs that run for longer than they take to compile.
+BETTER = {"xla_backend_optimization_level": 1}
 
 
 class Gaussian(NamedTuple):
@@ -64,7 +66,9 @@ def simulate(algorithm, start, num_steps, *, data=NO_DATA, num_chains=400, disca
         return jax.lax.scan(advance, first, jax.random.split(key, num_steps))
 
     keys = jax.random.split(jax.random.key(0), num_chains)
-    state, made = jax.jit(jax.vmap(chain))(keys)
+    is_long = num_chains * num_steps * len(data.x) > 10**6
+    options = BETTER if is_long else None
+    state, made = jax.jit(jax.vmap(chain), compiler_options=options)(keys)
     begin = int(discard * num_steps)
     return state, *jax.tree.map(lambda leaf: np.asarray(leaf)[:, begin:], made)
 

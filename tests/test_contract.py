@@ -84,14 +84,14 @@ def test_step_is_not_traced_again_after_the_first_chunk(case):
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
     """Stopped again and again, after chunks of one iteration or draw, and continued."""
-    whole = run_on(case, 2)[0]
+    whole = run_on(case, 8)[0]
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
     monkeypatch.setattr("symjax.run.loop._Stop", StopAtThirdChunk)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
         try:
-            execute(case, devices=jax.devices()[:2], kept=kept)
+            execute(case, devices=jax.devices()[:8], kept=kept)
         except run.Stopped:
             num_stops += 1
         kept = store.open(tmp_path / "run")

@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
-from scipy import special
+from jaxtyping import Array, Float
 
 from symjax import evaluation, progress, store, trees
 from symjax.cli import alignment, posteriors, predictors
 from symjax.cli.posteriors import Posterior
+from symjax.evaluation import temperature_scaling
 from symjax.store import Run
 from symjax.types import Params
 
@@ -65,7 +65,13 @@ def outputs(
 
 
 def averages(
-    run: Run, built: Posterior, x: Any, *, name: str, key: str
+    run: Run,
+    built: Posterior,
+    x: Any,
+    *,
+    name: str,
+    key: str,
+    temperatures: tuple[float, float] | None = None,
 ) -> Float[np.ndarray, "chain draw example output"]:
     """The log of the probabilities averaged over all draws, as logits of one draw.
 
@@ -75,11 +81,15 @@ def averages(
         x: Inputs.
         name: What the run is called, for the progress bar.
         key: What the inputs are called; a file.
+        temperatures: Of the inputs at even and at odd places, which the logits of every
+            draw are divided by first.
     """
     apply, draws = predictors.of_run(run, built)
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     total = num_chains * num_draws
     fingerprint = f"{_fingerprint(run, x)} {total}"
+    if temperatures is not None:
+        key, fingerprint = f"{key}-scaled", f"{fingerprint} {temperatures}"
     file = run.path / "predictions" / f"{_as_folder(key)}.npz"
     found = store.read_averages(file, fingerprint)
     if found is not None:
@@ -90,9 +100,9 @@ def averages(
     with progress.bar(f"Predicting {key} with {name}", total) as update:
         for chains, some in store.blocks(num_chains, num_draws, most):
             logits = _predict(apply, draws, x, chains, some)
-            log_probs = special.log_softmax(logits.astype(float), axis=-1)
-            block = np.asarray(special.logsumexp(log_probs, axis=(0, 1)))
-            log_sum = np.logaddexp(log_sum, block)
+            if temperatures is not None:
+                logits = temperature_scaling.divide(logits, temperatures)
+            log_sum = np.logaddexp(log_sum, _log_sum_of_probs(logits))
             done += logits.shape[0] * logits.shape[1]
             update(done, "")
     result = (log_sum - np.log(total))[None, None].astype(np.float32)
@@ -115,6 +125,14 @@ def _predict(
     if jax.default_backend() != "cpu":  # There a full device is a fast one.
         limit = max(limit, min(posteriors.device_bytes() // 8, _MAX_DEVICE_BYTES))
     return evaluation.predict(apply, block, x, max_bytes=limit)
+
+
+@jax.jit
+def _log_sum_of_probs(
+    logits: Float[np.ndarray | Array, "chain draw example output"],
+) -> Float[Array, "example output"]:
+    """The log of the probabilities added up over draws; long work for a host."""
+    return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=(0, 1))
 
 
 def _width(built: Posterior, x: Any) -> int:
