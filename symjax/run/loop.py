@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from symjax import progress
 from symjax.run import trouble
@@ -115,8 +116,10 @@ def conclude(
     kept.commit(state, iteration=iteration, num_draws=0)
     fitted = state
     if programs.finish is not None:
-        fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
-        _check_members("fitted by", np.asarray(finite))
+        with _lone_decompositions():
+            fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
+            finite = np.asarray(finite)
+        _check_members("fitted by", finite)
     made = jax.jit(jax.vmap(draw))(programs.keys[:, 2], fitted)
     draws, told = jax.tree.map(np.asarray, made)
     # A finite state may stand for deviations that are not.
@@ -128,6 +131,22 @@ def conclude(
     kept.append(draws, 0, None, iteration)
     if told is not None:
         kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
+
+
+@contextmanager
+def _lone_decompositions() -> Iterator[None]:
+    """Let matrices be decomposed on several devices of one CPU.
+
+    jaxlib calls SciPy's OpenBLAS for it, whose threads wait for each other for ever
+    when several devices call it at once: an eigh of 550 rows on 8 virtual devices hangs
+    with jaxlib 0.10 and SciPy 1.17. With one thread a call it does not.
+    """
+    devices = jax.local_devices()
+    if devices[0].platform != "cpu" or len(devices) == 1:
+        yield
+        return
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def _check_members(what: str, is_finite: np.ndarray) -> None:
