@@ -79,9 +79,12 @@ class Approximation(NamedTuple):
         finish: `(key, state, data) -> fitted`, once after the last step; what is saved
             is the last state, from which a continued run computes it again. Without
             it, the last state is what was fitted.
+        describe: `fitted -> numbers`, a NamedTuple of scalars that tell a user what was
+            fitted by a member; `run` keeps them.
     """
 
     init: Callable[..., Any]
     step: Callable[..., Any]
     sample: Callable[..., Any]
     finish: Callable[..., Any] | None = None
+    describe: Callable[..., Any] | None = None

@@ -150,8 +150,11 @@ def test_a_threshold_leaves_small_probabilities_out_of_the_adaptive_error():
 
 def test_too_few_points_for_a_bin_says_so():
     probs, labels = np.full((5, 2), 0.5), np.array([0, 1, 0, 1, 0])
-    with pytest.raises(ValueError, match="Class 0 has too few points: 5 of 5.* 6 bins"):
+    with pytest.raises(ValueError, match="too few points: 5 examples, for 6 bins of o"):
         calibration.adaptive_calibration_error(probs, labels, num_bins=6)
+    some = np.array([[0.4, 0.6]] * 2 + [[0.7, 0.3]] * 3)
+    with pytest.raises(ValueError, match="Class 1 has too few points: 2 of 5.* 3 bins"):
+        calibration.adaptive_calibration_error(some, labels, 3, threshold=0.4)
     with pytest.raises(ValueError, match=r"Class 0 .* 0 of 5 .*`threshold` = 0.6"):
         calibration.classwise_calibration_error(probs, labels, threshold=0.6)
     with pytest.raises(ValueError, match="`threshold` must lie in"):

@@ -43,6 +43,13 @@ def test_a_method_leaves_its_draws(words, num_draws, tmp_path):
         assert chains.rebuild_command(kept).dropout.layers == ("*_1/kernel",)
 
 
+def test_a_plan_of_snapshots_counts_each_step_once(capsys):
+    words = ("--snapshot.num-cycles", 3, "--snapshot.cycle-length", 20, "--dry-run")
+    symjax(*WINE, "--method", "snapshot", *words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "20 an iteration, 60 in all for each chain" in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -51,6 +58,7 @@ def test_a_method_leaves_its_draws(words, num_draws, tmp_path):
         (["ensemble", "--swag.rank", 2], "Add --method swag"),
         (["snapshot", "--num-draws", 2], "Give --snapshot.num-cycles"),
         (["snapshot", "--snapshot.num-cycles", 0], "`num_cycles` must be at least 1"),
+        (["dropout", "--dropout.batch-size", 143], "at most the 142 training examples"),
         (["swag", "--swag.num-steps", 1100], "`--swag.num-steps` must be at least"),
         (["swag", "--swag.rank", 1], "`rank` must be 0 or at least 2, got 1"),
         (["swag", "--swag.collecting-rate", 0], "`collecting_rate` must be a positive"),

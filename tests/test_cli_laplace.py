@@ -3,10 +3,12 @@
 import jax
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.special
 from test_cli import symjax
 
 from symjax import evaluation, store
-from symjax.cli import chains, predictors
+from symjax.cli import chains, costs, predictors
 
 
 WORDS = (
@@ -57,6 +59,65 @@ def test_predictions_of_all_layers_are_linearised_unless_it_is_said(run, tmp_pat
     apply, lazy = predictors.of_run(kept, built)
     assert apply == built.apply
     assert jax.tree.structure(lazy) == jax.tree.structure(draws)
+
+
+def test_evidence_and_precision_are_said_and_kept(tmp_path, capsys):
+    """At the draws' own modes, by the curvature of the last layer in float64."""
+    path, options = tmp_path / "run", ("--laplace.last-layer", "--laplace.structure")
+    learned = ("--laplace.prior-precision", "marginal_likelihood")
+    symjax(*WORDS, *options, "full", *learned, "--out", path)
+    said = " ".join(capsys.readouterr().out.split())
+    kept = store.open(path)
+    built = chains.posterior_of(kept)
+    data, modes = built.dataset.train, kept.warmup(built.shapes)
+    for member in range(2):
+        mode = jax.tree.map(lambda leaf, i=member: leaf[i], modes)["params"]
+        hidden = jax.nn.silu(
+            data.x @ mode["Dense_0"]["kernel"] + mode["Dense_0"]["bias"]
+        )
+        hidden = np.concatenate([np.asarray(hidden, float), np.ones((142, 1))], axis=1)
+        weights = np.vstack([mode["Dense_1"][name] for name in ("kernel", "bias")])
+        log_probs = scipy.special.log_softmax(hidden @ weights, axis=1)
+        probs = np.exp(log_probs)
+        middle = np.einsum("nc,cd->ncd", probs, np.eye(3))
+        middle = middle - np.einsum("nc,nd->ncd", probs, probs)
+        curvature = np.einsum("ncd,ni,nj->icjd", middle, hidden, hidden)
+        values = np.maximum(np.linalg.eigvalsh(curvature.reshape(15, 15)), 0)
+
+        def minus_evidence(log_factor, values=values, weights=weights):
+            d = np.exp(log_factor)
+            return (d * np.sum(weights**2) + np.sum(np.log1p(values / d))) / 2
+
+        best = scipy.optimize.minimize_scalar(minus_evidence, bounds=(-20, 20))
+        likelihood = np.sum(log_probs[np.arange(142), data.y])
+        factor, evidence = kept.fitted["precision_factor"], kept.fitted["log_evidence"]
+        np.testing.assert_allclose(factor[member], np.exp(best.x), rtol=2e-3)
+        np.testing.assert_allclose(evidence[member], likelihood - best.fun, rtol=1e-4)
+    mean = sum(kept.fitted["log_evidence"]) / 2
+    assert (
+        f"log evidence {mean:.5g} ({min(evidence):.5g} to {max(evidence):.5g})" in said
+    )
+    symjax("fit", "--resume", path)
+    again = " ".join(capsys.readouterr().out.split())
+    assert f"precision factor {sum(factor) / 2:.5g} (" in again
+
+
+def test_a_plan_counts_the_curvature(run, capsys):
+    """One gradient of all examples for each output; for low rank eight of 30 vectors.
+
+    A full matrix of the 71 parameters, and four vectors, of one member a device.
+    """
+    symjax(*WORDS, "--laplace.structure", "full", "--dry-run")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cost of 3 gradients of the whole data set for each chain" in said
+    size = 4 * (71 * 71 + 2 * 71 + 3)
+    assert f"each chain; {size / 1000:.1f} kB a device" in said
+    symjax(*WORDS, "--laplace.structure", "low_rank", "--dry-run")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cost of 240 gradients" in said
+    command, built = chains.rebuild_command(run), chains.posterior_of(run)
+    steps = 2 * 30 * 128 / 142
+    np.testing.assert_allclose(costs.full_gradients(run, command, built), steps + 2 * 3)
 
 
 def test_draws_without_their_modes_are_refused(run, monkeypatch):

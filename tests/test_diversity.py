@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,12 @@ from symjax.evaluation import diversity, summarise_predictions
 
 
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(monkeypatch):
+    """The same numbers whichever tests ran before."""
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(0))
 
 
 def softmax(logits):

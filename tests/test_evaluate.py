@@ -13,7 +13,7 @@ from scipy import special
 from sklearn import metrics
 
 from symjax import cli, evaluation, plots, report, store
-from symjax.cli import comparing, predicting
+from symjax.cli import members, predicting
 from symjax.report import distances
 
 
@@ -62,6 +62,16 @@ def test_other_inputs_are_told_apart_as_scikit_learn_does():
         *("energy", "mean_mutual_information"),
     }
     assert row["predictive_entropy"]["auroc"] == pytest.approx(auroc)
+
+
+def test_one_network_has_no_information_of_other_inputs():
+    outside = logits(5, chains=1, draws=1)
+    given = method("MAP", 1)
+    given = given._replace(
+        outputs=given.outputs[:1, :1], ood={"far": report.ood_scores(outside)}
+    )
+    row = report.summary(compared(given))["methods"]["MAP"]["ood"]["far"]
+    assert set(row) == {"max_softmax_probability", "predictive_entropy", "energy"}
 
 
 def test_shift_is_averaged_over_severities():
@@ -125,9 +135,11 @@ def test_mmd_takes_the_same_weights_of_both_sides(monkeypatch):
         "a": rng.normal(size=(1, 200, 5, 6)),
         "b": rng.normal(size=(1, 200, 7)) + 100 * np.arange(7),
     }
-    assert abs(distances.mmd(draws, other) or 1) < 0.02
-    moved = {**other, "a": other["a"] + 2}
-    assert (distances.mmd(draws, moved) or 0) > 0.1
+    sampled, beside = distances.sample(draws), distances.sample(other)
+    found = distances.compare(sampled, beside)
+    assert abs(found.mmd) < 0.02
+    moved = distances.sample({**other, "a": other["a"] + 2})
+    assert distances.compare(sampled, moved).mmd > 0.1
 
 
 def test_csv_and_latex_hold_what_the_tables_show():
@@ -330,5 +342,5 @@ def test_what_does_not_fit_is_told_without_a_traceback(runs, tmp_path, capsys):
 
 def test_runs_of_one_family_differ_in_their_seed_only(runs):
     one, two = (store.open(runs / f"net{i}") for i in (0, 1))
-    assert comparing._family(one) == comparing._family(two)
-    assert "seed" not in json.loads(comparing._family(one))["options"]
+    assert members.family(one) == members.family(two)
+    assert "seed" not in json.loads(members.family(one))["options"]

@@ -1,5 +1,7 @@
 """What `fit` does after the last step."""
 
+from typing import Any, NamedTuple
+
 import cases
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import optax
 import pytest
 
 from symjax import mesh, run, store
-from symjax.approximations import ensemble
+from symjax.approximations import ensemble, mfvi
 from symjax.mesh import sum_over_data
 from symjax.run import NonFiniteError
 
@@ -16,14 +18,14 @@ from symjax.run import NonFiniteError
 BASE = ensemble.build(cases.log_posterior(), optimiser=optax.adam(0.1))
 
 
-def fit(finish, num_devices=1, kept=None):
+def fit(finish, num_devices=1, kept=None, describe=None):
     def sample(key, fitted):
         del key
         return jax.tree.map(lambda leaf: 0 * leaf + fitted["total"], fitted["at"])
 
     return run.fit(
         jax.random.key(0),
-        BASE._replace(finish=finish, sample=sample),
+        BASE._replace(finish=finish, sample=sample, describe=describe),
         cases.start(jax.random.key(1), 2),
         cases.data(),
         num_steps=3,
@@ -65,7 +67,7 @@ def test_a_run_killed_in_its_finish_goes_on_with_it(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("symjax.run.api.finish", killed)
+        patch.setattr("symjax.run.loop._check_members", killed)
         with pytest.raises(KeyboardInterrupt):
             fit(total, kept=run.NewRun(tmp_path / "run"))
     kept = store.open(tmp_path / "run")
@@ -84,3 +86,46 @@ def test_what_is_not_finite_is_named():
 
     with pytest.raises(NonFiniteError, match="fitted by member 1 is not finite"):
         fit(one_is_not)
+
+
+def test_draws_that_are_not_finite_are_no_run(tmp_path):
+    """A deviation of exp(1000), of a finite state."""
+    start = cases.start(jax.random.key(0), 2)
+    with pytest.raises(NonFiniteError, match="drawn from member 0, 1 is not finite"):
+        run.fit(
+            jax.random.key(0),
+            mfvi.build(cases.log_posterior(), optimiser=optax.adam(1000.0)),
+            start,
+            cases.data(),
+            num_steps=1,
+            mesh=mesh.make_mesh(2, jax.devices()[:1]),
+            store=run.NewRun(tmp_path / "run"),
+            show_progress=False,
+        )
+    assert store.open(tmp_path / "run").committed.num_draws == 0
+
+
+class Told(NamedTuple):
+    """What is told of a member."""
+
+    half: Any
+    index: Any
+
+
+def test_what_is_told_of_members_is_kept(tmp_path):
+    def finish(key, state, data):
+        return total(key, state, data) | {"index": mesh.chain_index()}
+
+    def describe(fitted):
+        return Told(fitted["total"] / 2, fitted["index"])
+
+    kept = run.NewRun(tmp_path / "run")
+    result = fit(finish, num_devices=2, kept=kept, describe=describe)
+    expected = store.open(tmp_path / "run").read_leaf("shift")[:, 0] / 2
+    np.testing.assert_allclose(result.fitted["half"], expected)
+    assert result.fitted["index"] == [0, 1]
+    again = store.open(tmp_path / "run")
+    assert again.fitted == result.fitted
+    assert fit(finish, kept=again, describe=describe).fitted == result.fitted
+    assert fit(finish, describe=describe).fitted["index"] == [0, 1]
+    assert fit(total).fitted is None

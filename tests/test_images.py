@@ -33,6 +33,18 @@ def test_another_size_is_the_mean_of_areas():
     assert images.fit(np.ones((1, 28, 28, 1), np.float32), (9, 9, 1)).max() <= 1
 
 
+def test_pixels_run_from_black_to_white_where_black_is_not_zero(tmp_path):
+    x = np.random.default_rng(0).uniform(-1, 3, (30, 4, 4)).astype(np.float32)
+    x[0, 0, 0], x[1, 0, 0] = -1, 3
+    y = np.arange(30) % 3
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:6], y_test=y[:6])
+    dataset = data.load(str(tmp_path / "a.npz"))
+    pixels = images.as_pixels(dataset)
+    np.testing.assert_allclose(pixels[..., 0], (x[:6] + 1) / 4, atol=1e-5)
+    again = images.as_inputs(pixels, dataset)
+    np.testing.assert_allclose(again, dataset.test.x, atol=1e-5)
+
+
 def test_a_seed_is_not_negative():
     with pytest.raises(ValueError, match="`seed` must be a whole .*got -1"):
         data.load_shifted(data.load("digits"), "fog", 1, -1)

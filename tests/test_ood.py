@@ -1,6 +1,7 @@
 """OOD scores and detection against scikit-learn, closed forms and float64."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,12 @@ from symjax.evaluation import ood, summarise_predictions
 
 
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(monkeypatch):
+    """The same numbers whichever tests ran before."""
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(0))
 
 
 def sets_of_scores():

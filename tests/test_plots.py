@@ -34,6 +34,20 @@ def curve(seed, bins=15):
     return confidence, accuracy / np.maximum(count, 1), count
 
 
+def rising(seed, points=300):
+    risk = np.cumsum(np.random.default_rng(seed).random(points) < 0.1)
+    kept = np.arange(1, points + 1)
+    return kept / points, risk / kept
+
+
+def near(classes):
+    """Methods of which some are at nearly one place."""
+    rng = np.random.default_rng(classes)
+    costs, distances = 10 ** rng.uniform(1, 4, 12), 10 ** rng.uniform(-2, -0.3, 12)
+    costs[6:9], distances[6:9] = costs[5], distances[5] * np.array([1.02, 1.1, 1.3])
+    return zip(costs, distances, strict=True)
+
+
 def every_figure(chains, classes, image):
     """All figures, as a run of this shape gives them."""
     probs = softmax(RNG.normal(size=(chains, 5, classes)))
@@ -74,6 +88,19 @@ def every_figure(chains, classes, image):
             {"Agreement": 0.9992, "Total variation": 0.1},
         ),
         "reliability": plots.reliability({n: curve(i) for i, n in enumerate(names)}),
+        "risk_coverage": plots.risk_coverage(
+            {n: rising(i) for i, n in enumerate(names)}
+        ),
+        "pairs": plots.pairs(
+            {n: (RNG.random(60), RNG.random(60) < 0.3) for n in names},
+            xlabel="mutual information (nats)",
+        ),
+        "pareto": plots.pareto(
+            {f"method {i} of {classes}": p for i, p in enumerate(near(classes))},
+            ceiling=0.004,
+            xlabel="cost",
+            ylabel="distance",
+        ),
         "disagreements": plots.disagreements(
             probs,
             np.arange(5) % classes,
@@ -258,3 +285,43 @@ def test_intervals_colour_and_count_the_targets_outside():
         line for line in ax.lines if to_rgba(line.get_color()) == to_rgba(style.ALERT)
     ]
     assert list(outside.get_ydata()) == [-7.0, 9.0]
+
+
+def test_risk_is_drawn_from_five_percent_coverage_over_the_curves_of_others():
+    coverage = np.arange(1, 101) / 100
+    risk = {"a": 0.3 * coverage, "b": np.full(100, 0.1)}
+    fig = plots.risk_coverage({name: (coverage, r) for name, r in risk.items()})
+    for ax, (name, curve) in zip(axes_of(fig), risk.items(), strict=True):
+        *others, own = ax.lines
+        assert len(others) == 2
+        assert own.get_xdata()[0] == 0.05
+        assert own.get_xdata()[-1] == 1
+        np.testing.assert_allclose(
+            own.get_ydata(), np.interp(own.get_xdata(), coverage, curve)
+        )
+        assert ax.texts[0].get_text() == f"AURC {curve.mean():.4f}"
+        assert ax.get_title("left") == name
+
+
+def test_pairs_are_counted_by_whether_they_are_of_one_chain():
+    values, same = RNG.random(100), np.arange(100) < 30
+    ax = axes_of(plots.pairs({"m": (values, same)}, xlabel="x"))[0]
+    within, between = [patch.get_data() for patch in ax.patches]
+    assert within.values.sum() == pytest.approx(0.3)
+    assert (between.values - between.baseline).sum() == pytest.approx(0.7)
+    wanted = np.histogram(values[~same], within.edges)[0] / 100
+    np.testing.assert_allclose(between.values - between.baseline, wanted)
+    assert ax.texts[0].get_text() == f"median {np.median(values):.3g}"
+
+
+def test_scores_show_errors_of_methods_and_of_the_line():
+    fig = plots.scores(
+        {"TV": {"a": 0.3, "b": 0.2}},
+        {"TV": 0.1},
+        errors={"TV": {"a": 0.02, "between chains": 0.03}},
+    )
+    ax = axes_of(fig)[0]
+    bars = [line for line in ax.lines if line.get_marker() == "|"]
+    assert [list(bar.get_xdata()) for bar in bars] == [pytest.approx([0.28, 0.32])]
+    band = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    assert (band.x0, band.x1) == pytest.approx((0.07, 0.13))

@@ -228,6 +228,7 @@ def test_summary_has_the_promised_names_and_plain_json():
     assert summary["between_chain"] == {
         "agreement": comparison.between_chains.agreement,
         "total_variation": comparison.between_chains.total_variation,
+        "errors": comparison.between_chains.errors,
     }
     assert summary["rhat"] == {
         "function_share_below_1.05": evaluation.share_below(
@@ -247,7 +248,8 @@ def test_summary_of_one_chain_without_a_trace_is_null_where_it_must_be():
     reference = report.Method("HMC", logits(4, chains=1))
     comparison = compared(reference=reference, methods=[], trace=None, weight=None)
     summary = report.summary(comparison)
-    assert summary["between_chain"] == {"agreement": None, "total_variation": None}
+    nothing = {"agreement": None, "total_variation": None, "errors": {}}
+    assert summary["between_chain"] == nothing
     assert set(summary["rhat"].values()) == {None}
     assert summary["rhat_judged"]["weight"] is None
     assert (summary["acceptance"], summary["seconds"]) == (None, None)
@@ -770,6 +772,8 @@ def test_pictures_are_those_the_arrays_allow():
         "The most disputed predictions",
         "The weights that mix worst",
         "Reliability",
+        "Which predictions can be kept?",
+        "Do two draws compute the same function?",
         "Test points the chains disagree on most",
     ]
     assert any(ax.images for ax in pictures[-1].figure.axes)
@@ -780,6 +784,8 @@ def test_pictures_are_those_the_arrays_allow():
     assert [picture.title for picture in pictures] == [
         "The least certain predictions",
         "Reliability",
+        "Which predictions can be kept?",
+        "Do two draws compute the same function?",
     ]
     _, pictures = drawn(regressed())
     assert pictures[-1].title == "Predictions and targets"

@@ -10,7 +10,7 @@ import scipy.ndimage
 import scipy.signal
 
 from symjax import data
-from symjax.data import corruptions, images
+from symjax.data import corruptions, filters, images
 from symjax.data.corruptions import corrupt
 
 
@@ -67,26 +67,47 @@ def test_noises_have_their_moments():
         assert set(np.unique(hit)) == {0, 0.5, 1}
 
 
+def test_a_disc_blurs_as_the_published_kernels():
+    """CIFAR-10-C: a pixel, a plus and a square of 9, each under a normal of 3 x 3."""
+    pixel, square = np.zeros((3, 3)), np.ones((3, 3))
+    pixel[1, 1] = 1
+    plus = scipy.ndimage.generate_binary_structure(2, 1).astype(float)
+    rows = np.arange(-1, 2)
+    published = ((pixel, 0.4), (pixel, 0.5), (pixel, 0.6), (plus, 0.2), (square, 0.1))
+    point = np.zeros((1, 32, 32, 1), np.float32)
+    point[0, 16, 16] = 1
+    for severity, (shape, std) in enumerate(published, 1):
+        normal = np.exp(-(rows**2) / (2 * std**2))
+        variance = rows**2 @ normal / normal.sum()
+        variance += rows**2 @ shape.sum(axis=1) / shape.sum()
+        spread = corrupt("defocus_blur", point, severity, 0)[0, :, :, 0]
+        for axis in (0, 1):
+            found = np.arange(-16, 16) ** 2 @ spread.sum(axis=axis)
+            assert found == pytest.approx(variance, rel=0.01)
+
+
 def test_blurs_are_those_of_scipy():
     clean = smooth(6, 32, 3)
-    kernel = corruptions.disc(2.2)
+    kernel = filters.disc(2.2)
     assert kernel.shape == (7, 7)
     np.testing.assert_allclose(kernel, kernel.T, atol=1e-12)
     # Second moments: a disc's r^2 / 4, a pixel's triangle adds at most 1/4.
     offset = np.arange(-3, 4)
     assert 2.2**2 / 4 < kernel.sum(axis=1) @ offset**2 < 2.2**2 / 4 + 0.25
     blurred = corrupt("defocus_blur", clean, 5, 0)
-    padded = np.pad(clean[2, :, :, 1], 3, mode="symmetric")
+    kernel = filters.disc(1.42)
+    padded = np.pad(clean[2, :, :, 1], 2, mode="symmetric")
     expected = scipy.signal.convolve2d(padded, kernel, "valid")
     np.testing.assert_allclose(blurred[2, :, :, 1], expected, atol=1e-5)
 
     # Each image's streak is one of the angles'.
-    blurred = corrupt("motion_blur", clean, 5, 0)
     found = set()
-    for before, after in zip(clean[..., 0], blurred[..., 0], strict=True):
+    for severity, std in enumerate((1.0, 1.5, 2.0, 2.25, 2.5), 1):
+        blurred = corrupt("motion_blur", clean, severity, 0)
+        before, after = clean[severity, ..., 0], blurred[severity, ..., 0]
         distances = []
         for angle in corruptions.ANGLES:
-            kernel = corruptions.streak(3.0, angle)
+            kernel = filters.streak(std, angle)
             padded = np.pad(before, len(kernel) // 2, mode="symmetric")
             expected = scipy.signal.convolve2d(padded, kernel, "valid")
             distances.append(np.abs(expected - after).max())
@@ -94,17 +115,18 @@ def test_blurs_are_those_of_scipy():
         found.add(np.argmin(distances))
     assert len(found) > 2
     # The mean of a half-normal is sqrt(2 / pi) of its standard deviation.
-    level = corruptions.streak(3.0, 0.0).sum(axis=0)
+    level = filters.streak(3.0, 0.0).sum(axis=0)
     mean = level @ (np.arange(len(level)) - len(level) // 2)
     assert abs(mean / (3 * np.sqrt(2 / np.pi)) - 1) < 0.02
 
-    zoomed = corrupt("zoom_blur", clean, 5, 0)[0, :, :, 2]
-    total = 0
-    for zoom in np.linspace(1, 1.26, 11):
-        total += scipy.ndimage.affine_transform(
-            clean[0, :, :, 2], [1 / zoom] * 2, 15.5 * (1 - 1 / zoom), order=1
-        )
-    np.testing.assert_allclose(zoomed, total / 11, atol=1e-5)
+    for severity, largest in enumerate((1.06, 1.11, 1.16, 1.21, 1.26), 1):
+        zoomed = corrupt("zoom_blur", clean, severity, 0)[0, :, :, 2]
+        total = clean[0, :, :, 2]
+        for zoom in np.linspace(1, largest, 11):
+            total = total + scipy.ndimage.affine_transform(
+                clean[0, :, :, 2], [1 / zoom] * 2, 15.5 * (1 - 1 / zoom), order=1
+            )
+        np.testing.assert_allclose(zoomed, total / 12, atol=1e-5)
 
 
 def test_rotation_is_that_of_scipy():
@@ -123,57 +145,85 @@ def test_weather_is_that_of_its_formulas():
     clean = smooth(3, 32, 3)
     clean[0, :4] = 0
     hsv = matplotlib.colors.rgb_to_hsv(clean)
-    hsv[..., 2] = np.clip(hsv[..., 2] + 0.2, 0, 1)
-    expected = matplotlib.colors.hsv_to_rgb(hsv)
-    np.testing.assert_allclose(corrupt("brightness", clean, 4, 0), expected, atol=1e-5)
-
-    flat = corrupt("contrast", clean, 5, 0)
-    axes = (1, 2)
-    np.testing.assert_allclose(flat.mean(axes), clean.mean(axes), atol=1e-5)
-    np.testing.assert_allclose(flat.std(axes), 0.15 * clean.std(axes), rtol=1e-3)
+    strengths = ((0.05, 0.75), (0.1, 0.5), (0.15, 0.4), (0.2, 0.3), (0.3, 0.15))
+    for severity, (added, kept) in enumerate(strengths, 1):
+        raised = hsv.copy()
+        raised[..., 2] = np.clip(hsv[..., 2] + added, 0, 1)
+        expected = matplotlib.colors.hsv_to_rgb(raised)
+        bright = corrupt("brightness", clean, severity, 0)
+        np.testing.assert_allclose(bright, expected, atol=1e-5)
+        flat = corrupt("contrast", clean, severity, 0)
+        axes = (1, 2)
+        np.testing.assert_allclose(flat.mean(axes), clean.mean(axes), atol=1e-5)
+        np.testing.assert_allclose(flat.std(axes), kept * clean.std(axes), rtol=1e-3)
 
     # On black, the cloud alone would shine, but the largest value stays.
     foggy = corrupt("fog", clean, 5, 0)
     assert np.all(foggy.max(axis=(1, 2, 3)) <= clean.max(axis=(1, 2, 3)) + 1e-6)
-    one = np.ones((50, 32, 32, 1), np.float32)
-    cloud = corrupt("fog", one, 5, 0) * 2.5 - 1
-    np.testing.assert_allclose(cloud.min(axis=(1, 2, 3)), 0, atol=1e-5)
-    np.testing.assert_allclose(cloud.max(axis=(1, 2, 3)), 1.5, atol=1e-5)
 
 
-def test_coarse_and_compressed_images_are_those_of_pillow():
+def test_fog_is_as_thick_and_as_rough_as_the_published():
+    """The moments of CIFAR-10-C's clouds, from 400 of them; see `corruptions.fog`."""
+    white = np.ones((400, 32, 32, 1), np.float32)
+    published = (
+        *((0.2, 0.149, 0.026), (0.5, 0.149, 0.026), (0.75, 0.152, 0.027)),
+        *((1.0, 0.162, 0.031), (1.5, 0.172, 0.037)),
+    )
+    for severity, (thickness, spread, step) in enumerate(published, 1):
+        cloud = corrupt("fog", white, severity, 0) * (1 + thickness) - 1
+        cloud = cloud[..., 0] / thickness
+        np.testing.assert_allclose(cloud.min(axis=(1, 2)), 0, atol=1e-5)
+        np.testing.assert_allclose(cloud.max(axis=(1, 2)), 1, atol=1e-5)
+        assert cloud.mean() == pytest.approx(0.5, abs=0.02)
+        assert 1 < cloud.std(axis=(1, 2)).mean() / spread < 1.4
+        rough = np.sqrt(np.mean(np.diff(cloud, axis=1) ** 2))
+        assert rough == pytest.approx(step, rel=0.18)
+
+
+def test_squares_are_those_of_whole_parts():
+    """Pixels cut into as many parts as make squares whole, and the means of these."""
     clean = smooth(3, 32, 3)
+    for severity, count in enumerate((30, 28, 27, 24, 20), 1):
+        cut = clean[1, :, :, 0].repeat(count, axis=0).repeat(count, axis=1)
+        squares = cut.reshape(count, 32, count, 32).mean(axis=(1, 3))
+        whole = squares.repeat(32, axis=0).repeat(32, axis=1)
+        expected = whole.reshape(32, count, 32, count).mean(axis=(1, 3))
+        coarse = corrupt("pixelate", clean, severity, 0)[1, :, :, 0]
+        np.testing.assert_allclose(coarse, expected, atol=1e-5)
+    # Where squares are whole pixels they are Pillow's.
     box = PIL.Image.Resampling.BOX
-    plane = PIL.Image.fromarray(clean[1, :, :, 0])
-    expected = plane.resize((16, 16), box).resize((32, 32), box)
-    coarse = corrupt("pixelate", clean, 4, 0)[1, :, :, 0]
+    plane = PIL.Image.fromarray(clean[1, :8, :8, 0])
+    expected = np.asarray(plane.resize((4, 4), box).resize((8, 8), box))
+    coarse = corrupt("pixelate", clean[1:2, :8, :8, :1], 4, 0)[0, :, :, 0]
     np.testing.assert_allclose(coarse, expected, atol=1e-5)
-    # Where squares do not end at pixels, the smaller image is Pillow's.
-    matrix = corruptions._coarsen(32, 0.65)
-    np.testing.assert_allclose(matrix.sum(axis=1), 1)
-    np.testing.assert_allclose(matrix.sum(axis=0), 1)
 
-    for some in (clean, clean[..., :1], clean[..., :2]):
-        compressed = corrupt("jpeg", some, 5, 0)
+
+def test_compressed_images_are_those_of_pillow():
+    clean = smooth(3, 32, 3)
+    cases = [(clean, severity) for severity in range(1, 6)]
+    for some, severity in [*cases, (clean[..., :1], 5), (clean[..., :2], 5)]:
+        compressed = corrupt("jpeg", some, severity, 0)
+        quality = (80, 65, 58, 50, 40)[severity - 1]
         image = np.round(255 * some[2]).astype(np.uint8)
-        for kept in [image] if some is clean else np.moveaxis(image, 2, 0):
+        is_colour = image.shape[2] == 3
+        for channel in range(1 if is_colour else image.shape[2]):
+            kept = image if is_colour else image[..., channel]
             buffer = io.BytesIO()
-            PIL.Image.fromarray(kept).save(buffer, "JPEG", quality=40)
+            PIL.Image.fromarray(kept).save(buffer, "JPEG", quality=quality)
             decoded = np.asarray(PIL.Image.open(buffer)) / 255
-            channel = slice(None) if some is clean else 0
-            np.testing.assert_allclose(compressed[2][..., channel], decoded, atol=1e-6)
-            break
+            found = compressed[2] if is_colour else compressed[2][..., channel]
+            np.testing.assert_allclose(found, decoded, atol=1e-6)
 
 
 def test_elastic_moves_pixels_of_one_image_by_its_distance():
-    """On a ramp the change is the displacement; another image beside does nothing."""
-    ramp = np.broadcast_to(np.linspace(0.2, 0.8, 64)[:, None, None], (64, 64, 1))
-    pair = np.stack([ramp, np.swapaxes(ramp, 0, 1)]).astype(np.float32)
-    moved = (corrupt("elastic", pair, 3, 0) - pair) * 63 / 0.6
-    expected = 1.0 * np.sqrt(64 / 32)
-    distance = np.sqrt(np.mean(moved**2, axis=(1, 2, 3)))
-    # One of two components, whose squares share that of the distance.
-    assert np.all((0.4 * expected < distance) & (distance < expected))
+    """On ramps the change is the displacement; another image beside does nothing."""
+    ramp = np.broadcast_to(np.linspace(0.2, 0.8, 64)[:, None], (20, 64, 64))
+    both = np.stack([ramp, np.swapaxes(ramp, 1, 2)], axis=3).astype(np.float32)
+    for severity, pixels in enumerate((0.4, 0.7, 1.0, 1.35, 1.75), 1):
+        moved = (corrupt("elastic", both, severity, 0) - both) * 63 / 0.6
+        distance = np.sqrt(np.sum(moved**2, axis=3).mean(axis=(1, 2)))
+        # What is moved beyond an edge is mirrored, and seems to stay: a few of 64.
+        assert 0.95 < distance.mean() / (pixels * np.sqrt(64 / 32)) < 1
     flat = np.stack([np.zeros((32, 32, 1)), np.ones((32, 32, 1))])
     np.testing.assert_allclose(corrupt("elastic", flat, 5, 0), flat, atol=1e-5)
 
@@ -297,8 +347,9 @@ def test_jpeg_streams_are_a_data_set(tmp_path, monkeypatch):
         arrays[f"y_{kind}"] = np.arange(len(part)) % 2
     np.savez(tmp_path / "cifar10_jpeg.npz", **arrays)
     dataset = data.load("cifar10_jpeg")
-    decoded = dataset.test.x * dataset.input_std + dataset.input_mean
-    assert np.abs(decoded - pixels[4:]).mean() < 12
+    found = dataset.test.x * dataset.input_std + dataset.input_mean
+    decoded = [np.asarray(PIL.Image.open(io.BytesIO(s.tobytes()))) for s in streams]
+    np.testing.assert_allclose(found, decoded[4:], atol=1e-3)
     np.savez(tmp_path / "cifar10_jpeg.npz", jpeg_header=streams[0][:2])
     with pytest.raises(ValueError, match="can't be read: .*jpeg_train"):
         data.load("cifar10_jpeg")

@@ -1,5 +1,7 @@
 """Temperature scaling against a dense search in float64, and labels of known origin."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy import special
@@ -8,6 +10,12 @@ from symjax.evaluation import temperature_scaling
 
 
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(monkeypatch):
+    """The same numbers whichever tests ran before."""
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(0))
 
 
 def labels_of(logits):

@@ -49,6 +49,28 @@ def step(
         Parameters, state of the optimiser, and the log density before the step.
     """
     value, gradient = jax.value_and_grad(log_density)(params)
-    descent = optax.tree.scale(-1.0 / count_examples(data), gradient)
+    return *climb(optimiser, gradient, params, state, data), value
+
+
+def climb(
+    optimiser: optax.GradientTransformation,
+    direction: Params,
+    params: Params,
+    state: Any,
+    data: Data,
+) -> tuple[Params, Any]:
+    """One step along a direction, the gradient of nats of all examples or in its place.
+
+    Args:
+        optimiser: An optax optimiser.
+        direction: Upwards.
+        params: Where it is.
+        state: Of the optimiser.
+        data: For the number of examples.
+
+    Returns:
+        Parameters and state of the optimiser.
+    """
+    descent = optax.tree.scale(-1.0 / count_examples(data), direction)
     updates, state = optimiser.update(descent, state, params)
-    return optax.apply_updates(params, updates), state, value
+    return optax.apply_updates(params, updates), state

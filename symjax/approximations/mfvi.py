@@ -30,9 +30,9 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks
-from symjax.approximations import gaussian, local_noise
+from symjax.approximations import descent, gaussian, local_noise
 from symjax.densities import Prior
-from symjax.mesh import row_numbers, sum_over_data
+from symjax.mesh import row_numbers
 from symjax.posterior import LogPosterior
 from symjax.types import Approximation, Data, Key, Params
 
@@ -111,7 +111,7 @@ def build(
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
         batch_key, noise_key = jax.random.split(key)
 
-        def negative_elbo(fitted: tuple[Params, Params]) -> Float[Array, ""]:
+        def elbo(fitted: tuple[Params, Params]) -> Float[Array, ""]:
             q = gaussian.Gaussian(fitted[0], jax.tree.map(jnp.exp, fitted[1]))
 
             def expectation(key: Key) -> Float[Array, ""]:
@@ -120,25 +120,17 @@ def build(
                     density, params, examples = _localise(log_posterior, key, q, data)
                 else:
                     density, params, examples = log_posterior, draw, data
-                likelihood = replace(density, prior=_FLAT)
+                alone = replace(density, prior=_FLAT)
+                likelihood = descent.estimate(alone, batch_size, batch_key, examples)
                 prior = _expected_log_prior(log_posterior.prior, q, draw)
-                prior = prior / log_posterior.temperature
-                if batch_size is None:
-                    return prior + likelihood(params, examples)
-                return prior + likelihood.minibatch(
-                    batch_key, params, examples, batch_size
-                )
+                return prior / log_posterior.temperature + likelihood(params)
 
             keys = jax.random.split(noise_key, num_samples)
-            return -jnp.mean(jax.vmap(expectation)(keys)) - _entropy(fitted[1])
+            return jnp.mean(jax.vmap(expectation)(keys)) + _entropy(fitted[1])
 
         fitted = state.position, state.log_std
-        value, gradient = jax.value_and_grad(negative_elbo)(fitted)
-        num_examples = sum_over_data(jnp.sum(data.mask))
-        descent = optax.tree.scale(1.0 / num_examples, gradient)
-        updates, new = optimiser.update(descent, state.optimiser, fitted)
-        moved: Any = optax.apply_updates(fitted, updates)
-        return State(moved[0], moved[1], new), Info(-value)
+        moved, new, value = descent.step(optimiser, elbo, fitted, state.optimiser, data)
+        return State(moved[0], moved[1], new), Info(value)
 
     def sample(key: Key, state: State) -> Params:
         std = jax.tree.map(jnp.exp, state.log_std)

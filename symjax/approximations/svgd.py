@@ -35,6 +35,7 @@ import optax
 from jaxtyping import Array, Float
 
 from symjax import checks, mesh
+from symjax.approximations import descent
 from symjax.posterior import LogPosterior
 from symjax.types import Approximation, Data, Key, Params
 
@@ -107,7 +108,6 @@ def build(
         return State(params, optimiser.init(params))
 
     def step(key: Key, state: State, data: Data) -> tuple[State, Info]:
-        num_examples = mesh.count_examples(data)
         density, batch = _choose(log_posterior, key, data, batch_size)
         value, gradient = jax.value_and_grad(density)(state.position)
         if space == "weights":
@@ -115,10 +115,8 @@ def build(
         else:
             push, bandwidth = _repel(log_posterior.apply, state.position, batch, inputs)
             climb = optax.tree.add(gradient, push)
-        descent = optax.tree.scale(-1.0 / num_examples, climb)
-        updates, new = optimiser.update(descent, state.optimiser, state.position)
-        moved = optax.apply_updates(state.position, updates)
-        return State(moved, new), Info(value, bandwidth)
+        new = descent.climb(optimiser, climb, *state, data)
+        return State(*new), Info(value, bandwidth)
 
     def sample(key: Key, state: State) -> Params:
         del key
@@ -132,7 +130,7 @@ def _choose(
 ) -> tuple[Callable[[Params], Float[Array, ""]], Data]:
     """The log density of a step, and its examples: the same ones for all particles."""
     if batch_size is None:
-        return lambda params: log_posterior(params, data), data
+        return descent.estimate(log_posterior, None, key, data), data
     words = mesh.gather_chains(jax.random.key_data(key))[0]
     shared = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
     num_examples = mesh.count_examples(data)

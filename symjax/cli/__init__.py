@@ -13,8 +13,9 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from symjax.cli import rehearsal
 from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
-from symjax.cli.options import Demo, Fit, Resuming, Sample, Sweep
+from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
 
 Command: TypeAlias = (
@@ -28,14 +29,17 @@ Command: TypeAlias = (
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Rehearse, tyro.conf.subcommand("rehearse")]
 )
 
 
 def main() -> None:
     """Parse the command line, run the command, and exit."""
+    words, behind = rehearsal.split(sys.argv[1:])
     command = tyro.cli(
         Command,
         prog="symjax",
+        args=words,
         description=(
             "Reference posteriors of Bayesian neural networks, and how approximate "
             "methods compare with them. `symjax demo` shows all of it in two minutes."
@@ -46,6 +50,8 @@ def main() -> None:
     try:
         if isinstance(command, Sample | Fit) and command.resume is not None:
             _check_alone(sys.argv[2:])
+        if isinstance(command, Rehearse):
+            sys.exit(rehearsal.rehearse(command, behind))
         _dispatch(command, Console())
     except KeyboardInterrupt:
         _fail(

@@ -72,34 +72,30 @@ def align(command: Align, console: Console) -> Path:
     return finished.path
 
 
-def aligned_draws(
-    source: Run, built: Posterior, max_bytes: int, reference: Run | None = None
-) -> Params | None:
+def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | None:
     """The aligned draws of a run, for its evaluation.
 
     Args:
         source: The run.
         built: Its posterior.
         max_bytes: Draws above this size are not aligned on the way.
-        reference: What they are aligned to; the run itself unless given.
 
     Returns:
         What `symjax align` wrote beside the run, if that is of all its draws and of
         this run, not of one that lay there before; else they are aligned in memory, by
         their weights. None for a network without permutations, and for too many draws.
     """
-    reference = reference or source
     beside = source.path.with_name(source.path.name + _BESIDE)
     if _is_run(beside):
         kept = store.open(beside)
         is_of_all = kept.num_draws == source.committed.num_draws
-        if _is_of(kept, source, reference) and is_of_all and kept.committed.finished:
+        if _is_of(kept, source, source) and is_of_all and kept.committed.finished:
             return kept.lazy()
     total = source.committed.num_draws
     if total * aligners.draw_bytes(source) > max_bytes:
         return None
     try:
-        aligner = aligners.build(source, built, reference, "weights")
+        aligner = aligners.build(source, built, source, "weights")
     except aligners.NoPermutationsError:
         return None
     size, parts = aligners.block_size(source, "weights"), []

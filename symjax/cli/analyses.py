@@ -14,14 +14,16 @@ class Compared:
     Attributes:
         runs: The methods, of one data set; without --reference the first is it.
         reference: The run, or the file of predictive probabilities, to compare with.
-        predictions: Files of predictive probabilities, a row an example: FILE.npz,
-            FILE.npz:NAME, or text with commas or spaces.
+        predictions: Files of predictive probabilities: text, a row an example, with
+            commas or spaces; or FILE.npz or FILE.npz:NAME, an array (example, class),
+            (chain, example, class) or (chain, draw, example, class).
         labels: For files alone their true classes: text, one a line, or FILE.npz:NAME.
         ood: Other inputs to be told from the test points, such as kmnist.
         shift: Corruptions of the test points, such as gaussian_noise.
         severities: Of the corruptions, from 1 to 5.
         temperature_scaling: Show each method with its logits divided by a temperature
-            too, which each half of the test points gets from the other half.
+            too, which each half of the test points gets from the other half, and each
+            half of other inputs as well.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]] = ()

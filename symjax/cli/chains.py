@@ -43,9 +43,8 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     algorithm = methods.build(command, built)
     if command.dry_run:
-        num_warmup = getattr(algorithm, "num_warmup", 0)
         gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, num_warmup, gradients, console)
+        plan.show(command, built, algorithm, gradients, console)
         return None
     if kept is not None:
         check_data(kept, built)
@@ -82,8 +81,15 @@ def _say_finished(
         highlight=False,
         soft_wrap=True,
     )
+    _say_fitted(kept.fitted, console)
     _check_bias(command, built, kept.path, console)
     return kept.path
+
+
+def _say_fitted(fitted: dict[str, list[float]] | None, console: Console) -> None:
+    if fitted is not None:
+        said = f"Fitted, mean of the members and range: {fitting.describe(fitted)}."
+        console.print(said, highlight=False, soft_wrap=True)
 
 
 def _run_and_say(
@@ -111,6 +117,7 @@ def _run_and_say(
     _add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
+    _say_fitted(result.fitted, console)
     _check_bias(command, built, path, console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path

@@ -1,41 +1,23 @@
 """From the runs and files that were named to a comparison of them."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from symjax import data as datasets, evaluation, progress, report, store
-from symjax.cli import (
-    alignment,
-    bias,
-    chains,
-    costs,
-    files,
-    posteriors,
-    predicting,
-)
+from symjax import data as datasets, evaluation, report
+from symjax.cli import alignment, files, members, posteriors, weights
 from symjax.cli.analyses import Compared
+from symjax.cli.members import Member
 from symjax.cli.posteriors import Posterior
-from symjax.evaluation import temperature_scaling
 from symjax.report import Comparison, Method, Trace
-from symjax.report.distances import mmd
 from symjax.store import Run
 from symjax.types import Params
 
 
 MAX_ALIGNED_BYTES = 2**31
 """Draws of a run that are aligned on the way, if no aligned run is beside it."""
-
-
-class Member(NamedTuple):
-    """A run that is compared, with what it is called."""
-
-    name: str
-    run: Run
-    built: Posterior
 
 
 class Evaluation(NamedTuple):
@@ -70,8 +52,8 @@ def compare(asked: Compared) -> Evaluation:
             a file does not fit.
     """
     reference_file = _reference_file(asked)
-    members = _members(_run_paths(asked, reference_file))
-    built = members[0].built if members else None
+    runs = members.open_all(_run_paths(asked, reference_file))
+    built = runs[0].built if runs else None
     if built is not None:
         _check(asked, built)
     elif asked.ood or asked.shift:
@@ -80,28 +62,35 @@ def compare(asked: Compared) -> Evaluation:
             "of predictions alone."
         )
     inputs = {} if built is None else _other_inputs(asked, built)
-    main = members[0] if members and reference_file is None else None
-    aligned = None
+    main = runs[0] if runs and reference_file is None else None
+    aligned, spaces = None, {}
     if main is not None:
         aligned = alignment.aligned_draws(main.run, main.built, MAX_ALIGNED_BYTES)
-    methods = [_method(member, main, aligned, inputs) for member in members]
-    read = [files.read("--predictions", word) for word in asked.predictions]
+        spaces = weights.spaces(main.run, main.built)
+    of_runs = [
+        (members.method(member, main, spaces, inputs), member) for member in runs
+    ]
+    of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
+    every: list[tuple[Method, Member | None]] = [*of_runs, *of_files]
     if reference_file is not None:
-        read.insert(0, files.read("--reference", reference_file))
-        methods = [read[0], *methods, *read[1:]]
-    else:
-        methods += read
+        every.insert(0, (files.read("--reference", reference_file), None))
+    read = [method for method, member in every if member is None]
     targets = _all_targets(asked, built, read)
+    methods = [method for method, _ in every]
     if asked.temperature_scaling:
-        methods += _scaled(methods[1:], targets)
-    comparison = _comparison(main, methods, targets, built, aligned)
+        methods += [
+            members.scaled(method, member, targets, inputs)
+            for method, member in every[1:]
+            if np.isfinite(method.outputs).all()
+        ]
+    comparison = _comparison(main, methods, targets, built, aligned, spaces)
     return Evaluation(
         comparison,
         methods[0],
         tuple(methods[1:]),
         targets,
         built,
-        None if main is None else _trace(main.run),
+        None if main is None else members.trace(main.run),
         None if main is None else main.run,
         aligned,
     )
@@ -113,6 +102,7 @@ def _comparison(
     targets: np.ndarray | None,
     built: Posterior | None,
     aligned: Params | None,
+    spaces: dict[str, weights.Space],
 ) -> Comparison:
     task = "classification" if built is None else built.dataset.task
     if main is None:
@@ -123,12 +113,17 @@ def _comparison(
         methods[1:],
         targets,
         task=task,
-        trace=_trace(main.run),
+        trace=members.trace(main.run),
         weight=evaluation.summarise(draws),
         aligned=None if aligned is None else evaluation.summarise(aligned),
         weight_distances=evaluation.chain_distances(draws),
         aligned_distances=(
             None if aligned is None else evaluation.chain_distances(aligned)
+        ),
+        canonical_distances=(
+            evaluation.chain_distances(spaces["canonical"].draws)
+            if "canonical" in spaces
+            else None
         ),
     )
 
@@ -157,24 +152,6 @@ def _run_paths(asked: Compared, reference_file: str | None) -> list[Path]:
     return [first, *(p for p in paths if p.absolute() != first.absolute())]
 
 
-def _members(paths: Sequence[Path]) -> list[Member]:
-    """The runs with their posteriors.
-
-    Raises:
-        ValueError: if one is of other data.
-    """
-    runs = [store.open(path) for path in paths]
-    names = _names([run.path for run in runs])
-    built = [chains.posterior_of(run) for run in runs]
-    for run, other in zip(runs, built, strict=True):
-        if other.dataset.fingerprint != built[0].dataset.fingerprint:
-            raise ValueError(
-                f"`runs` must be of one data set, but {run.path} is of "
-                f"{other.dataset.name} and {runs[0].path} of {built[0].dataset.name}."
-            )
-    return [Member(*parts) for parts in zip(names, runs, built, strict=True)]
-
-
 def _check(asked: Compared, built: Posterior) -> None:
     """Require options that suit the data.
 
@@ -201,7 +178,7 @@ def _check(asked: Compared, built: Posterior) -> None:
                 )
 
 
-def _other_inputs(asked: Compared, built: Posterior) -> dict[tuple[str, ...], Any]:
+def _other_inputs(asked: Compared, built: Posterior) -> members.Inputs:
     """Inputs by ("ood", name) and ("shift", name, severity)."""
     inputs: dict[tuple[str, ...], Any] = {}
     for name in asked.ood:
@@ -213,57 +190,6 @@ def _other_inputs(asked: Compared, built: Posterior) -> dict[tuple[str, ...], An
                 shifted = datasets.load_shifted(built.dataset, name, severity)
             inputs["shift", name, str(severity)] = shifted.x
     return inputs
-
-
-def _method(
-    member: Member,
-    main: Member | None,
-    aligned: Params | None,
-    inputs: Mapping[tuple[str, ...], Any],
-) -> Method:
-    """All that a run predicts and cost."""
-    name, run, built = member
-    test = built.dataset.test.x
-    outputs = predicting.outputs(run, built, test, name=name, key="test")
-    method = posteriors.as_method(name, built, outputs, _seconds(run))
-    found: dict[str, Any] = {"ood": {}, "shifts": {}}
-    for (kind, key, *severity), x in inputs.items():
-        key = key.replace("/", "-")  # Of CIFAR-10-C/fog.
-        label = "-".join([kind, key, *severity])
-        if kind == "ood":
-            logits = predicting.outputs(run, built, x, name=name, key=label)
-            if np.isfinite(logits).all():
-                found["ood"][key] = report.ood_scores(logits)
-        else:
-            logits = predicting.averages(run, built, x, name=name, key=label)
-            if np.isfinite(logits).all():
-                found["shifts"].setdefault(key, {})[int(severity[0])] = logits
-    if main is not None and member is not main:
-        found |= _weight_distances(member, main, aligned)
-    command = chains.rebuild_command(run)
-    return method._replace(
-        bias=bias.read(run),
-        gradients=costs.full_gradients(run, command, built),
-        family=_family(run),
-        **found,
-    )
-
-
-def _weight_distances(
-    member: Member, main: Member, aligned: Params | None
-) -> dict[str, float | None]:
-    """MMD of a run's weights to the reference's, if both are of one network."""
-    run, reference = member.run, main.run
-    if {k: v.shape for k, v in run.leaves.items()} != {
-        k: v.shape for k, v in reference.leaves.items()
-    }:
-        return {}
-    found = {"mmd_weight": mmd(run.lazy(), reference.lazy())}
-    if aligned is not None and "aligned" not in run.config:
-        own = alignment.aligned_draws(run, member.built, MAX_ALIGNED_BYTES, reference)
-        if own is not None:
-            found["mmd_aligned"] = mmd(own, aligned)
-    return found
 
 
 def _all_targets(
@@ -282,59 +208,8 @@ def _all_targets(
     return targets
 
 
-def _scaled(methods: Sequence[Method], targets: np.ndarray | None) -> list[Method]:
-    """The methods with their temperature fitted on the other half of the test points.
-
-    Raises:
-        ValueError: if there are no labels to fit to.
-    """
-    if targets is None:
-        raise ValueError("`--temperature-scaling` must come with `--labels` to fit to.")
-    found = []
-    for method in methods:
-        if np.isfinite(method.outputs).all():
-            with progress.bar(f"Scaling {method.name}", 1) as update:
-                scaled = temperature_scaling.cross_fit(method.outputs, targets)
-                update(1, "")
-            family = method.family and f"{method.family} scaled"
-            found.append(Method(f"{method.name}, scaled", scaled, family=family))
-    return found
-
-
-def _family(run: Run) -> str:
-    """What runs have in common that differ in their seed only."""
-    config = json.loads(json.dumps(run.config))
-    config.get("options", {}).pop("seed", None)
-    config.get("run", {}).pop("key", None)
-    return json.dumps(config, sort_keys=True)
-
-
-def _trace(run: Run) -> Trace | None:
-    info = run.info()
-    if "log_density" not in info or run.kept is None:
-        return None
-    return Trace(
-        info["log_density"],
-        info.get("acceptance_rate"),
-        info.get("is_divergent"),
-        num_warmup=run.config["run"]["num_discarded"],
-    )
-
-
 def _targets(dataset: Any) -> np.ndarray:
     targets = np.asarray(dataset.test.y)
     if dataset.task == "classification":
         return targets
     return targets * dataset.target_std + dataset.target_mean
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Each run's folder name, or its whole path where names repeat."""
-    names = [path.name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    return [str(path) for path in paths]
-
-
-def _seconds(run: Run) -> float | None:
-    return chains.seconds(run.path) or None

@@ -3,7 +3,7 @@
 import numpy as np
 
 from symjax import isokinetic
-from symjax.cli import methods
+from symjax.cli import fitting, methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import split_hmc
@@ -13,16 +13,18 @@ from symjax.store import Run
 def full_gradients(kept: Run, command: Sample | Fit, built: Posterior) -> float | None:
     """The gradients of all chains or members, each counted by its share of examples.
 
-    Warm-up and optimised starts count, and what the chains logged of their lengths; the
-    check of a step size's bias does not. An anchor's own gradients, one of all
-    examples now and then, are left out. None for aligned draws, which are no run of
-    their own.
+    Warm-up, optimised starts and the curvature of a Laplace approximation count, and
+    what the chains logged of their lengths; the check of a step size's bias does not.
+    An anchor's own gradients, one of all examples now and then, are left out. None for
+    aligned draws, which are no run of their own.
     """
     if "aligned" in kept.config:
         return None
     size, total = methods.batch_size(command), int(built.dataset.train.mask.sum())
     share = 1.0 if size is None else size / total
     cost = share * _gradients(kept, command, built)
+    if isinstance(command, Fit):
+        cost += fitting.gradients_at_end(command, built) * kept.num_chains
     if isinstance(command, Sample) and command.start == "map":
         cost += command.map_steps * kept.num_chains
     return cost

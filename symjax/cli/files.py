@@ -1,6 +1,8 @@
 """Methods and references that are files of predictive probabilities."""
 
 import math
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ def is_file(word: str) -> bool:
 
 
 def read(option: str, word: str) -> Method:
-    """A method of one set of probabilities, its logits their logarithms.
+    """A method of the probabilities of chains and draws, its logits their logarithms.
 
     Args:
         option: Where it was typed, for the message.
@@ -29,9 +31,8 @@ def read(option: str, word: str) -> Method:
     except store.StoreError as error:
         raise ValueError(f"`{option}`: {error}") from error
     # The rows sum to 1 to a few digits only; a probability of 0 has no logarithm.
-    probs = probs / probs.sum(axis=1, keepdims=True)
-    name = Path(word).name
-    return Method(name, np.log(np.maximum(probs, np.finfo(float).tiny))[None, None])
+    probs = probs / probs.sum(axis=-1, keepdims=True)
+    return Method(Path(word).name, np.log(np.maximum(probs, np.finfo(float).tiny)))
 
 
 def refuse_impossible(method: Method, labels: np.ndarray) -> None:
@@ -47,7 +48,7 @@ def refuse_impossible(method: Method, labels: np.ndarray) -> None:
             f"points, got {method.outputs.shape[2]:,}."
         )
     rows = np.arange(len(labels))
-    of_label = np.asarray(method.outputs)[0, 0, rows, labels]
+    of_label = np.asarray(method.outputs)[:, :, rows, labels].max(axis=(0, 1))
     bad = np.flatnonzero(of_label <= math.log(np.finfo(float).tiny))
     if bad.size:
         raise ValueError(
@@ -82,9 +83,11 @@ def read_labels(word: str, num_examples: int, num_classes: int) -> np.ndarray:
                     )
                 array = archive[key]
         else:
-            array = np.loadtxt(word, dtype=np.int64, ndmin=1)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"`--labels`: {name} can't be read: {error}.") from error
+            with warnings.catch_warnings(action="ignore"):  # Of an empty file.
+                array = np.loadtxt(word, dtype=np.int64, ndmin=1)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        why = str(error).rstrip(".")
+        raise ValueError(f"`--labels`: {name} can't be read: {why}.") from error
     if array.dtype.kind not in "iu" or array.shape != (num_examples,):
         raise ValueError(
             f"`--labels`: {name} must hold {num_examples} whole numbers, one for each "

@@ -119,10 +119,13 @@ class Laplace:
         leaves: The same of any layers: a pattern of the paths of parameters, such as
             '*/Dense_1/*'. Default: all.
         prior_precision: given; or marginal_likelihood, by which the prior's precision
-            is multiplied by the factor that makes the evidence largest.
+            is multiplied by the factor that makes the evidence largest. Factor and log
+            evidence (nats) are printed and kept in fitted.json, by members.
         predictive: linearised, with the network that is linear around the mode, to
             which the curvature belongs; or sampled, with the network itself.
-        learning_rate: Of Adam, at the start; it falls to zero along a cosine.
+        optimiser: As of ensemble.
+        learning_rate: At the start; it falls to zero along a cosine. Default: as of
+            ensemble.
         batch_size: Examples of a step; None for all.
     """
 
@@ -133,7 +136,8 @@ class Laplace:
     leaves: str | None = None
     prior_precision: Literal["given", "marginal_likelihood"] = "given"
     predictive: Literal["linearised", "sampled"] = "linearised"
-    learning_rate: float = 1e-2
+    optimiser: Literal["adam", "momentum", "sgd"] = "adam"
+    learning_rate: float | None = None
     batch_size: int | None = 128
 
 

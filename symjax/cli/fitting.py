@@ -1,13 +1,14 @@
 """From what was typed of `symjax fit` to an approximation."""
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import optax
 
-from symjax import checks
+from symjax import checks, trees
 from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
 from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.options import Fit
@@ -24,7 +25,8 @@ def build(command: Fit, built: Posterior) -> Algorithm | Approximation:
     """The method of a command; an `Algorithm` if its draws are of an iteration each.
 
     Raises:
-        ValueError: if options of a method are given that is not fitted.
+        ValueError: if options of a method are given that is not fitted, or a batch is
+            larger than the data.
     """
     for name in _METHODS:
         options = getattr(command, name)
@@ -34,6 +36,14 @@ def build(command: Fit, built: Posterior) -> Algorithm | Approximation:
                 f"Add --method {name}, or leave them out."
             )
     num_draws(command)
+    size = options_of(command).batch_size
+    num_examples = int(built.dataset.train.mask.sum())
+    if size is not None and size > num_examples:
+        raise ValueError(
+            f"`--{command.method}.batch-size` must be at most the {num_examples} "
+            f"training examples of {command.problem.data}, got {size}. Give None for "
+            "all of them."
+        )
     return _METHODS[command.method](options_of(command), built)
 
 
@@ -61,13 +71,42 @@ def num_draws(command: Fit) -> int:
     return 30 if command.num_draws is None else command.num_draws
 
 
+def gradients_at_end(command: Fit, built: Posterior) -> int:
+    """What a member costs after its last step, in gradients of the whole data set."""
+    if command.method != "laplace":
+        return 0
+    example = jax.ShapeDtypeStruct((1, *built.dataset.train.x.shape[1:]), float)
+    outputs = jax.eval_shape(built.apply, built.shapes, example)
+    options = command.laplace
+    return laplace.count_gradients(options.structure, options.rank, outputs.shape[-1])
+
+
+def bytes_at_end(approximation: Approximation, built: Posterior) -> tuple[int, int]:
+    """What the end of a fit keeps of a member, and what it takes besides meanwhile."""
+    if approximation.finish is None:
+        return 0, 0
+    start = jax.random.key(0), built.shapes, built.dataset.train
+    state = jax.eval_shape(approximation.init, *start)
+    fitted = jax.eval_shape(approximation.finish, start[0], state, start[2])
+    return trees.num_bytes(fitted), laplace.ROW_BYTES
+
+
+def describe(fitted: Mapping[str, Sequence[float]]) -> str:
+    """What is told of the members: the mean of each number, and its range."""
+    said = []
+    for name, values in fitted.items():
+        one = f"{name.replace('_', ' ')} {statistics.fmean(values):.5g}"
+        if len(values) > 1:
+            one += f" ({min(values):.5g} to {max(values):.5g})"
+        said.append(one)
+    return ", ".join(said)
+
+
 def build_ensemble(options: Ensemble, built: Posterior) -> Approximation:
     """A deep ensemble, its learning rate falling along a cosine."""
-    checks.at_least(1, num_steps=options.num_steps)
-    schedule = optax.cosine_decay_schedule(_learning_rate(options), options.num_steps)
     return ensemble.build(
         built.log_posterior,
-        optimiser=_OPTIMISERS[options.optimiser](schedule),
+        optimiser=_decaying(options),
         batch_size=options.batch_size,
     )
 
@@ -118,7 +157,7 @@ def _dropout(options: Dropout, built: Posterior) -> Approximation:
     dropout.find_layers(built.shapes, options.layers)
     return dropout.build(
         built.log_posterior,
-        optimiser=adam(options),
+        optimiser=_decaying(options),
         rate=options.rate,
         layers=options.layers,
         num_masks=options.num_masks,
@@ -145,7 +184,7 @@ def _laplace(options: Laplace, built: Posterior) -> Approximation:
             leaves = laplace.find_last_layer(built.apply, params, built.dataset.train.x)
     made = laplace.build(
         built.log_posterior,
-        optimiser=adam(options),
+        optimiser=_decaying(options),
         structure=options.structure,
         leaves=leaves or "*",
         rank=options.rank,
@@ -160,7 +199,7 @@ def _laplace(options: Laplace, built: Posterior) -> Approximation:
 def _mfvi(options: Mfvi, built: Posterior) -> Approximation:
     return mfvi.build(
         built.log_posterior,
-        optimiser=adam(options),
+        optimiser=_decaying(options),
         batch_size=options.batch_size,
         num_samples=options.num_samples,
         noise=options.noise,
@@ -171,26 +210,30 @@ def _mfvi(options: Mfvi, built: Posterior) -> Approximation:
 def _svgd(options: Svgd, built: Posterior) -> Approximation:
     return svgd.build(
         built.log_posterior,
-        optimiser=adam(options),
+        optimiser=_decaying(options),
         space=options.space,
         batch_size=options.batch_size,
     )
 
 
-def _learning_rate(options: Ensemble | Snapshot | Swag) -> float:
+def _decaying(options: Any) -> optax.GradientTransformation:
+    """The optimiser, its learning rate falling along a cosine to zero at the end."""
+    checks.at_least(1, num_steps=options.num_steps)
+    schedule = optax.cosine_decay_schedule(_learning_rate(options), options.num_steps)
+    return _OPTIMISERS[_optimiser(options)](schedule)
+
+
+def _learning_rate(options: Any) -> float:
     """What was typed, or the optimiser's own."""
     checks.positive(learning_rate=options.learning_rate)
     if options.learning_rate is None:
-        return _LEARNING_RATES[options.optimiser]
+        return _LEARNING_RATES[_optimiser(options)]
     return options.learning_rate
 
 
-def adam(options: Any) -> optax.GradientTransformation:
-    """Adam, its learning rate falling along a cosine to zero at the last step."""
-    checks.at_least(1, num_steps=options.num_steps)
-    checks.positive(learning_rate=options.learning_rate)
-    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
-    return optax.adam(schedule)
+def _optimiser(options: Any) -> str:
+    """Its name; Adam where there is no choice."""
+    return getattr(options, "optimiser", "adam")
 
 
 _OPTIMISERS: Mapping[str, Callable[..., optax.GradientTransformation]] = {

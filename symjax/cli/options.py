@@ -202,6 +202,34 @@ class Resuming:
 
 
 @dataclass(frozen=True)
+class Rehearse:
+    """Run a command as several processes of this machine, as on several hosts.
+
+    What goes wrong on many hosts goes wrong here first, at no cost. Behind -- stands
+    the command as it would be typed alone. Lines are printed behind the number of their
+    process; when one fails, the others have --grace seconds before they are killed.
+    The exit code is that of the first process that failed.
+
+    Example: symjax rehearse --processes 4 --devices 2 -- sample --data digits --out
+    runs/digits
+
+    Attributes:
+        processes: How many.
+        devices: Of each: virtual ones of the CPU, or GPUs of its own.
+        platform: Kind of device.
+        max_restarts: How often the run is resumed after an accident, which is any exit
+            code but 0, 1 and 2.
+        grace: Seconds from the first failure until what still runs is killed.
+    """
+
+    processes: int = 2
+    devices: int = 2
+    platform: Literal["cpu", "cuda"] = "cpu"
+    max_restarts: int = 0
+    grace: float = 40.0
+
+
+@dataclass(frozen=True)
 class Demo:
     """From nothing to a reference posterior of a network on real data.
 

@@ -14,6 +14,7 @@ from symjax import mesh as meshes, trees
 from symjax.cli import bias, fitting, methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
+from symjax.types import Algorithm, Approximation
 
 
 REPEATS = 5
@@ -22,7 +23,7 @@ REPEATS = 5
 def show(
     command: Sample | Fit,
     built: Posterior,
-    num_warmup: int,
+    algorithm: Algorithm | Approximation,
     gradients: int,
     console: Console,
 ) -> None:
@@ -31,15 +32,18 @@ def show(
     Args:
         command: What is planned.
         built: Its posterior.
-        num_warmup: Iterations that are not kept.
+        algorithm: What runs.
         gradients: Gradients of one iteration of one chain.
         console: Where to print.
     """
     if isinstance(command, Fit):
         num_chains, num_draws = command.num_members, fitting.num_draws(command)
-        iterations, checked = fitting.options_of(command).num_steps, 0
+        is_chain = isinstance(algorithm, Algorithm)
+        iterations = num_draws if is_chain else fitting.options_of(command).num_steps
+        checked = 0
     else:
         num_chains, num_draws = command.num_chains, command.num_draws
+        num_warmup = getattr(algorithm, "num_warmup", 0)
         iterations = num_warmup + num_draws * command.thinning
         checked = bias.num_iterations(command)
         iterations += checked
@@ -49,6 +53,12 @@ def show(
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
     total = seconds * gradients * iterations
+    at_end = {}
+    after = fitting.gradients_at_end(command, built) if isinstance(command, Fit) else 0
+    if after:
+        num_examples = len(built.dataset.train.mask)
+        total += seconds * after * num_examples / (batch_size or num_examples)
+        at_end = {"curvature": _describe_end(after, algorithm, built, mesh, num_chains)}
     micro_batch = built.log_posterior.micro_batch
     rows = {
         "data": f"{command.problem.data}: {len(built.dataset.train.mask):,} train, "
@@ -63,6 +73,7 @@ def show(
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
         "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
         "memory of a gradient": f"{_size(scratch)} a device",
+        **at_end,
         "draws on disk": _size(draw_bytes),
         "one gradient": f"{1e3 * seconds:.3g} ms, all chains together",
         "estimated time": f"{_duration(total)}, without compiling"
@@ -74,6 +85,17 @@ def show(
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table, highlight=False)
+
+
+def _describe_end(
+    gradients: int, algorithm: Any, built: Posterior, mesh: Any, num_chains: int
+) -> str:
+    kept, besides = fitting.bytes_at_end(algorithm, built)
+    kept *= num_chains // mesh.shape["chain"]
+    return (
+        f"of the cost of {gradients:,} gradients of the whole data set for each chain; "
+        f"{_size(kept)} a device, and up to {_size(besides)} while it is measured"
+    )
 
 
 def _starts_from_map(command: Sample | Fit) -> bool:

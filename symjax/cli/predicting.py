@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from symjax import evaluation, progress, store, trees
 from symjax.cli import alignment, posteriors, predictors
 from symjax.cli.posteriors import Posterior
+from symjax.evaluation import temperature_scaling
 from symjax.store import Run
 from symjax.types import Params
 
@@ -64,7 +65,13 @@ def outputs(
 
 
 def averages(
-    run: Run, built: Posterior, x: Any, *, name: str, key: str
+    run: Run,
+    built: Posterior,
+    x: Any,
+    *,
+    name: str,
+    key: str,
+    temperatures: tuple[float, float] | None = None,
 ) -> Float[np.ndarray, "chain draw example output"]:
     """The log of the probabilities averaged over all draws, as logits of one draw.
 
@@ -74,11 +81,15 @@ def averages(
         x: Inputs.
         name: What the run is called, for the progress bar.
         key: What the inputs are called; a file.
+        temperatures: Of the inputs at even and at odd places, which the logits of every
+            draw are divided by first.
     """
     apply, draws = predictors.of_run(run, built)
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     total = num_chains * num_draws
     fingerprint = f"{_fingerprint(run, x)} {total}"
+    if temperatures is not None:
+        key, fingerprint = f"{key}-scaled", f"{fingerprint} {temperatures}"
     file = run.path / "predictions" / f"{_as_folder(key)}.npz"
     found = store.read_averages(file, fingerprint)
     if found is not None:
@@ -89,6 +100,8 @@ def averages(
     with progress.bar(f"Predicting {key} with {name}", total) as update:
         for chains, some in store.blocks(num_chains, num_draws, most):
             logits = _predict(apply, draws, x, chains, some)
+            if temperatures is not None:
+                logits = temperature_scaling.divide(logits, temperatures)
             log_sum = np.logaddexp(log_sum, _log_sum_of_probs(logits))
             done += logits.shape[0] * logits.shape[1]
             update(done, "")

@@ -34,8 +34,9 @@ def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
         console.print(table)
     for note in report.notes(comparison):
         console.print(note, highlight=False, style="dim")
-    if evaluated.run is not None:
-        console.print(report.convergence_table(comparison))
+    convergence = report.convergence_table(comparison)
+    if len(convergence.columns) > 1:  # Else all of it is withheld.
+        console.print(convergence)
     for sentence in report.verdict(comparison):
         console.print(f"  • {sentence}", highlight=False)
     with store.explained("make the folder", out, "Choose another `--out`."):

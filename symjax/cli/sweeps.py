@@ -5,36 +5,17 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from symjax import checks, evaluation, plots, report, run, store
-from symjax.cli import chains, posteriors
+from symjax import checks, plots, run, store
+from symjax.cli import chains, posteriors, sweep_scores, warmups
 from symjax.cli.options import Sample, Sweep
-
-
-METRICS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll")}
-
-
-class Point(NamedTuple):
-    """A finished run of the grid and its scores, by metric.
-
-    Attributes:
-        temperature: T in posterior^(1/T).
-        prior_scale: Of the prior.
-        run: Name of its folder.
-        scores: Of all chains together.
-        chain_scores: Of every chain by itself.
-    """
-
-    temperature: float
-    prior_scale: float
-    run: str
-    scores: dict[str, float]
-    chain_scores: dict[str, list[float]]
+from symjax.cli.sweep_scores import CONVERGED, Point
 
 
 def sweep(command: Sweep, console: Console) -> None:
@@ -51,6 +32,7 @@ def sweep(command: Sweep, console: Console) -> None:
         return
     out: Any = command.sample.out
     _claim(command, out)
+    _advise(command, console)
     points = []
     for number, planned in enumerate(grid, 1):
         problem = planned.problem
@@ -68,7 +50,14 @@ def sweep(command: Sweep, console: Console) -> None:
         except run.NonFiniteError as error:
             console.print(f"[bold]Warning:[/bold] left out. {error}", highlight=False)
             continue
-        points.append(_score(planned))
+        point = sweep_scores.score(planned, store.open(planned.out or Path()))
+        if point is None:
+            console.print(
+                "[bold]Warning:[/bold] left out: a draw predicts what is not finite.",
+                highlight=False,
+            )
+            continue
+        points.append(point)
     _write(command, points, console)
 
 
@@ -160,6 +149,24 @@ def _differences(one: dict[str, Any], two: dict[str, Any]) -> Iterator[str]:
             yield name
 
 
+def _advise(command: Sweep, console: Console) -> None:
+    """Say that a step size which one temperature takes is too long for a colder one."""
+    sample = command.sample
+    if (
+        len(command.temperatures) > 1
+        and sample.warmup == "given"
+        and sample.sampler in warmups.TUNED
+    ):
+        console.print(
+            "The warm-up begins with one step size at every temperature, and a stable "
+            "one shrinks with the root of it. `--warmup auto`, with `--"
+            f"{sample.sampler.replace('_', '-')}.step-size` left out, picks one for "
+            "each run.",
+            highlight=False,
+            style="dim",
+        )
+
+
 def _execute(planned: Sample, console: Console) -> None:
     path: Any = planned.out
     if (path / "config.json").exists():
@@ -167,39 +174,6 @@ def _execute(planned: Sample, console: Console) -> None:
         chains.execute(Sample(resume=path, max_minutes=minutes), console)
     else:
         chains.execute(planned, console)
-
-
-def _score(planned: Sample) -> Point:
-    path: Any = planned.out
-    kept = store.open(path)
-    built = chains.posterior_of(kept)
-    dataset = built.dataset
-    outputs = evaluation.predict(built.apply, kept.lazy(built.shapes), dataset.test.x)
-    targets = np.asarray(dataset.test.y)
-    if dataset.target_std is not None:
-        targets = targets * dataset.target_std + dataset.target_mean
-    method = posteriors.as_method(path.name, built, outputs, None)
-
-    def score(some: slice) -> list[float]:
-        part = method._replace(
-            outputs=method.outputs[some],
-            std=None if method.std is None else method.std[some],
-        )
-        scores = report.compare(part, (), targets, task=dataset.task).reference
-        return [float(getattr(scores, metric)) for metric in metrics]
-
-    metrics = METRICS[dataset.task]
-    of_chains = zip(
-        *(score(slice(chain, chain + 1)) for chain in range(kept.num_chains)),
-        strict=True,
-    )
-    return Point(
-        planned.problem.temperature,
-        planned.problem.prior_scale,
-        path.name,
-        dict(zip(metrics, score(slice(None)), strict=True)),
-        dict(zip(metrics, map(list, of_chains), strict=True)),
-    )
 
 
 def _write(command: Sweep, points: list[Point], console: Console) -> None:
@@ -211,62 +185,63 @@ def _write(command: Sweep, points: list[Point], console: Console) -> None:
     if not points:
         raise ValueError("No run of the sweep could be made: see the warnings above.")
     out: Any = command.sample.out
-    metrics = list(points[0].scores)
-    rows = [
-        [point.temperature, point.prior_scale, *point.scores.values(), point.run]
-        for point in points
-    ]
-    table = Table("temperature", "prior scale", *metrics)
-    for row in rows:
-        table.add_row(*(f"{value:.4g}" for value in row[:-1]))
-    console.print(table)
-    for sentence in _findings(points):
-        console.print(f"  • {sentence}", highlight=False)
+    _print(points, console)
     file = out / "sweep.json"
     options = store.read_json(file)["options"]
-    listed = [point._asdict() for point in points]
+    listed = [
+        # JSON has no infinity.
+        {
+            **point._asdict(),
+            "rhat": _finite(point.rhat),
+            "converged": point.is_converged,
+        }
+        for point in points
+    ]
     store.write_json(file, {"options": options, "points": listed})
+    metrics = list(points[0].scores)
     with store.explained("write", out / "sweep.csv"):
         with (out / "sweep.csv").open("w", newline="", encoding="utf-8") as opened:
             writer = csv.writer(opened)
-            writer.writerow(["temperature", "prior_scale", *metrics, "run"])
-            writer.writerows(rows)
+            names = ("temperature", "prior_scale", "prior_variance")
+            writer.writerow([*names, *metrics, "rhat", "run"])
+            writer.writerows(
+                [*(getattr(point, name) for name in names), *point.scores.values()]
+                + [point.rhat, point.run]
+                for point in points
+            )
         figure = plots.sweep(
             [point.temperature for point in points],
-            [point.prior_scale for point in points],
+            [point.prior_variance for point in points],
             {metric: [point.scores[metric] for point in points] for metric in metrics},
             {
                 metric: [point.chain_scores[metric] for point in points]
                 for metric in metrics
             },
+            [bool(point.is_converged) for point in points],
         )
         figure.savefig(out / "sweep.png", dpi=150)
     console.print(f"Picture: {out / 'sweep.png'}", highlight=False, soft_wrap=True)
 
 
-def _findings(points: list[Point]) -> Iterator[str]:
-    """For each prior, whether another temperature than one predicts better."""
-    for scale in sorted({point.prior_scale for point in points}):
-        of_scale = {p.temperature: p for p in points if p.prior_scale == scale}
-        if 1.0 not in of_scale or len(of_scale) < 2:
-            continue
-        best = min(of_scale.values(), key=lambda point: point.scores["nll"])
-        bayes = of_scale[1.0]
-        if best is bayes:
-            yield f"prior scale {scale:g}: NLL is least at T = 1, {_nll(bayes)}."
-            continue
-        kind = "a colder" if best.temperature < 1 else "a warmer"
-        yield (
-            f"prior scale {scale:g}: {kind} posterior than T = 1 predicts better here: "
-            f"NLL {_nll(best)} at T = {best.temperature:g}, {_nll(bayes)} at T = 1."
-        )
-
-
-def _nll(point: Point) -> str:
-    single = point.chain_scores["nll"]
-    if len(single) == 1:
-        return f"{point.scores['nll']:.4f}"
-    return (
-        f"{point.scores['nll']:.4f} (single chains {min(single):.4f} to "
-        f"{max(single):.4f})"
+def _print(points: list[Point], console: Console) -> None:
+    """The table and what may be read from it."""
+    table = Table("temperature", "prior scale", *points[0].scores, "R-hat")
+    for point in points:
+        shown = "-" if point.rhat is None else f"{point.rhat:.3f}"
+        style = "yellow" if point.is_converged is False else ""
+        numbers = (point.temperature, point.prior_scale, *point.scores.values())
+        table.add_row(*(f"{value:.4g}" for value in numbers), Text(shown, style))
+    console.print(table)
+    console.print(
+        "R-hat: that of 99 % of the predictions is at most this. The chains of a row "
+        f"above {CONVERGED:g} have not converged, and its numbers are theirs, not the "
+        "posterior's.",
+        highlight=False,
+        style="dim",
     )
+    for sentence in sweep_scores.findings(points):
+        console.print(f"  • {sentence}", highlight=False)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or np.isinf(value) else value

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from symjax.data.corruptions import Images
 from symjax.data.datasets import Dataset
+from symjax.data.filters import Images
 
 
 def as_pixels(dataset: Dataset) -> Images:

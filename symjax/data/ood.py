@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import sklearn.datasets
 
-from symjax.data.corruptions import Images
 from symjax.data.datasets import Dataset
+from symjax.data.filters import Images
 from symjax.data.images import as_inputs, as_pixels, fit
 from symjax.data.sources import (
     DEFAULT_FOLDER,

@@ -4,7 +4,8 @@ References:
     Efron, Tibshirani (1993), "An introduction to the bootstrap", chapter 6. McCarthy,
     Snowden (1985), "The bootstrap and finite population sampling", Vital and Health
     Statistics 2(95), section 2 (one fewer are drawn, so that the variance of a mean
-    comes out unbiased).
+    comes out unbiased). Owen (2007), "The pigeonhole bootstrap", Annals of Applied
+    Statistics 1(2) (rows and columns drawn together).
 """
 
 import math
@@ -61,7 +62,9 @@ def compare_to_reference(
     by `sqrt(1 - 1/C)`. With few chains the error is itself rough, to some
     `1 / sqrt(2 C)` of it; with two it is right on average over repetitions only. A mean
     of fewer chains is noisier, which moves all replicates alike: their spread is used,
-    not their mean.
+    not their mean. Where chains differ at each point by itself, `standard_error` counts
+    that in both drawings and is on the safe side (Owen 2007): by up to 1.4 in trials
+    with 200 points and 4 chains.
 
     Args:
         probs_by_chain: The predictive probabilities of each chain of the method; one

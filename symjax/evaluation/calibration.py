@@ -280,9 +280,15 @@ def _by_class(
         kept = p >= threshold
         count = int(kept.sum())
         if count < least:
+            bins = f"{least} bin{'s' * (least > 1)} of one or more"
+            if count == p.size:
+                raise ValueError(
+                    f"There are too few points: {count} example{'s' * (count > 1)}, "
+                    f"for {bins}. Take {least} or more, or lower `num_bins`."
+                )
             raise ValueError(
                 f"Class {k} has too few points: {count} of {p.size} examples give it a "
-                f"probability of at least `threshold` = {threshold}, for {least} bin"
-                f"{'s' * (least > 1)} of one or more. Lower `threshold` or `num_bins`."
+                f"probability of at least `threshold` = {threshold}, for {bins}. Lower "
+                "`threshold` or `num_bins`."
             )
         yield p[kept], (labels[kept] == k).astype(float)

@@ -69,14 +69,32 @@ def cross_fit(
     Returns:
         The scaled logits, float32 as `predict` gives them.
 
-    Raises:
-        ValueError: If there are fewer than two examples.
-
     Example:
         >>> logits = np.random.default_rng(0).normal(size=(4, 50, 100, 10))
         >>> labels = logits[0, 0].argmax(axis=1)
         >>> cross_fit(logits, labels).shape
         (4, 50, 100, 10)
+    """
+    return divide(logits, fit_halves(logits, labels))
+
+
+def fit_halves(
+    logits: Float[np.ndarray | Array, "chain draw example cls"],
+    labels: Integer[np.ndarray | Array, " label"],
+) -> tuple[float, float]:
+    """The temperatures for the examples at even and at odd places.
+
+    Each is fitted to the examples at the other places.
+
+    Args:
+        logits: The outputs of every draw, of two examples or more.
+        labels: True classes.
+
+    Returns:
+        The two temperatures, see `fit`.
+
+    Raises:
+        ValueError: If there are fewer than two examples.
     """
     logits = arguments.logits(logits)
     labels = arguments.labels(labels, *logits.shape[2:])
@@ -84,10 +102,26 @@ def cross_fit(
         raise ValueError(
             f"`labels` must hold two examples or more, one a half; got {labels.size}."
         )
+    even, odd = (fit(logits[:, :, h::2], labels[h::2]) for h in (1, 0))
+    return even, odd
+
+
+def divide(
+    logits: Float[np.ndarray | Array, "chain draw example cls"],
+    temperatures: tuple[float, float],
+) -> Float[np.ndarray, "chain draw example cls"]:
+    """The logits divided by one temperature at even, by the other at odd places.
+
+    Args:
+        logits: The outputs of every draw.
+        temperatures: From `fit_halves`.
+
+    Returns:
+        The scaled logits, in float32.
+    """
+    logits = arguments.logits(logits)
     scaled = np.empty(logits.shape, np.float32)
-    for half in (0, 1):
-        other = slice(1 - half, None, 2)
-        temperature = fit(logits[:, :, other], labels[other])
+    for half, temperature in enumerate(temperatures):
         scaled[:, :, half::2] = logits[:, :, half::2] / temperature
     return scaled
 

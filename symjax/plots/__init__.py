@@ -11,6 +11,7 @@ from symjax.plots.chains import (
     rhat,
     slowest_weights,
 )
+from symjax.plots.panels import pairs, risk_coverage
 from symjax.plots.pareto import pareto
 from symjax.plots.predictions import disagreements, intervals, reliability, scores
 from symjax.plots.sweeps import sweep

@@ -18,6 +18,7 @@ def scores(
     line: Mapping[str, float] | None = None,
     *,
     line_name: str = "between chains",
+    errors: Mapping[str, Mapping[str, float]] | None = None,
     ideal: Mapping[str, float] | None = None,
 ) -> Figure:
     """One panel a metric, one row a method, each joined to a common line by its gap.
@@ -27,6 +28,8 @@ def scores(
         line: For every metric, the value to measure the gap from, such as the agreement
             between chains of the reference, which no method can be expected to pass.
         line_name: What the line is.
+        errors: For every metric the standard errors of some methods, and of the line by
+            its own name.
         ideal: For a metric, the value nothing can pass. The axis reaches to it, so that
             small differences do not look large.
     """
@@ -34,6 +37,8 @@ def scores(
     fig = style.figure(1.2 + 0.5 * len(names))
     axes = fig.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for ax, (metric, of_method) in zip(axes, values.items(), strict=True):
+        error = (errors or {}).get(metric, {})
+        _score_errors(ax, of_method, error, (line or {}).get(metric), line_name)
         _score_panel(
             ax,
             [of_method[name] for name in names],
@@ -193,6 +198,24 @@ def _score_panel(
     if shown:
         margin = 0.18 * (max(shown) - min(shown)) or 0.05
         ax.set_xlim(min(shown) - margin, max(shown) + margin)
+
+
+def _score_errors(
+    ax: Axes,
+    of_method: Mapping[str, float],
+    errors: Mapping[str, float],
+    line: float | None,
+    line_name: str,
+) -> None:
+    """A bar of one standard error each side, a band around the line."""
+    if line is not None and np.isfinite(errors.get(line_name, np.nan)):
+        low, high = line - errors[line_name], line + errors[line_name]
+        ax.axvspan(low, high, color=style.RULE, alpha=0.6, linewidth=0)
+    for row, (name, value) in enumerate(of_method.items()):
+        error = errors.get(name, np.nan)
+        if np.isfinite(value) and np.isfinite(error):
+            ends = [value - error, value + error]
+            ax.plot(ends, [row, row], "|-", color=style.ACCENT, lw=1, markersize=7)
 
 
 def _score_label(ax: Axes, value: float, row: float) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from symjax.report.comparison import Comparison
+from symjax.report.distances import MOST_DRAWS
 from symjax.report.scores import OOD_SCORE, Scores, value
 
 
@@ -15,12 +16,14 @@ class Column(NamedTuple):
         key: What `scores.value` takes.
         show: From a number to its text.
         better: `max` or `min`; None where there is no better.
+        p_value: Name of the p-value shown beside it; None where there is none.
     """
 
     heading: str
     key: str
     show: Callable[[float], str]
     better: Callable[..., float] | None
+    p_value: str | None = None
 
 
 class Section(NamedTuple):
@@ -34,6 +37,8 @@ class Section(NamedTuple):
 _SHARE = "{:.1%}".format
 _FOUR = "{:.4f}".format
 _SMALL = "{:z.4f}".format
+
+_SMALL_P_VALUE = 0.01
 
 _QUALITY = (
     Column("accuracy ↑", "accuracy", _SHARE, max),
@@ -50,9 +55,15 @@ _LIKENESS = (
     Column("total variation ↓", "total_variation", _FOUR, min),
     Column("distance of means ↓", "mean_distance", "{:.3g}".format, min),
     Column("W1 per point ↓", "wasserstein", "{:.3g}".format, min),
-    Column("MMD² predictions ↓", "mmd_function", _SMALL, min),
-    Column("MMD² weights ↓", "mmd_weight", _SMALL, min),
-    Column("MMD² aligned ↓", "mmd_aligned", _SMALL, min),
+)
+_DRAWS = tuple(
+    Column(f"{heading} ↓", f"mmd_{space}", _SMALL, min, f"mmd/{space}/p_value")
+    for heading, space in {
+        "predictions": "function",
+        "weights": "weight",
+        "aligned": "aligned",
+        "canonical": "canonical",
+    }.items()
 )
 _DIVERSITY = (
     Column("mutual information", "mutual_information", _FOUR, None),
@@ -91,9 +102,17 @@ _READINGS = {
         "noise included, to the reference's, averaged over test points; both are in "
         "units of the targets."
     ),
-    "mmd": (
-        " MMD² is the squared maximum mean discrepancy to the draws of the reference: "
-        "around 0 for one distribution, 2 at most."
+    "Draws": (
+        "MMD² is the squared maximum mean discrepancy of the draws to those of the "
+        "reference, of at most {most} of each: around 0 for one distribution, 2 at "
+        "most. {weights}p is how often sets made by exchanging whole chains or members "
+        "are as far apart{smallest}. Between chains is each chain to the others."
+    ),
+    "Weights": (
+        "Weights are as they were drawn, aligned (of the symmetric copies of a network "
+        "the nearest to one of the reference), and canonical (one form of all networks "
+        "that symmetries make equal: where scalings are among these, which change the "
+        "density, a summary of functions and no draw of the posterior). "
     ),
     "Diversity": (
         "Mutual information (nats) of the class and the draw, and the share of test "
@@ -115,6 +134,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(
             "To the reference", _LIKENESS, _READINGS[f"To the reference{regression}"]
         ),
+        Section("MMD² to the reference", _DRAWS, _about_draws(comparison)),
         Section("Diversity", _DIVERSITY, _READINGS["Diversity"]),
         *map(_out_of_distribution, _names(comparison, "ood")),
         *_shifted(comparison),
@@ -127,11 +147,7 @@ def sections(comparison: Comparison) -> list[Section]:
         )
         for section in drawn
     ]
-    return [
-        _with_mmd(section) if section.title == "To the reference" else section
-        for section in known
-        if section.columns
-    ]
+    return [section for section in known if section.columns]
 
 
 def all_scores(
@@ -145,7 +161,13 @@ def all_scores(
 
 def notes(comparison: Comparison) -> list[str]:
     """What is to be said of all tables."""
-    found = ["↑ more is better, ↓ less is better; the best of a column is marked."]
+    text = "↑ more is better, ↓ less is better; the best of a column is marked"
+    if any(scores.errors for scores in all_scores(comparison)):
+        text += (
+            ", and where there are errors, what is within two standard errors of the "
+            "difference to it"
+        )
+    found = [f"{text}."]
     if any(scores.num_seeds > 1 for scores in comparison.methods):
         found.append(
             "Runs that differ in their seed only make one row: the mean over the seeds "
@@ -189,8 +211,8 @@ def _shifted(comparison: Comparison) -> list[Section]:
                 Column(f"{name} {title[-1]}", f"shift/{name}/mean/{measure}", *shown)
                 for name in names
             ),
-            "On corrupted test points, the mean over the severities "
-            f"{_severities(comparison)}; each is in the summary and the CSV file.",
+            f"On corrupted test points, {_severities(comparison)}each is in the "
+            "summary and the CSV file.",
         )
         for measure, (title, *shown) in _SHIFTED.items()
         if names
@@ -215,14 +237,31 @@ def _severities(comparison: Comparison) -> str:
         for key in scores.details
         if key.startswith("shift/")
     }
-    return ", ".join(sorted(found - {"mean"}))
+    known = sorted(found - {"mean"})
+    if len(known) == 1:
+        return f"all of severity {known[0]}; "
+    return f"the mean over the severities {', '.join(known)}; "
 
 
 def _is_known(column: Column, every: Sequence[Scores]) -> bool:
     return any(value(scores, column.key) is not None for scores in every)
 
 
-def _with_mmd(section: Section) -> Section:
-    if not any(column.key.startswith("mmd") for column in section.columns):
-        return section
-    return section._replace(reading=section.reading + _READINGS["mmd"])
+def _about_draws(comparison: Comparison) -> str:
+    """How to read MMD: of which draws, and how small a p-value can be."""
+    of_weights = any(m.mmd_weight is not None for m in comparison.methods)
+    smallest = [
+        number
+        for scores in comparison.methods
+        for key, number in scores.details.items()
+        if key.endswith("/smallest_p_value")
+    ]
+    worst = max(smallest, default=0.0)
+    text = ""
+    if worst > _SMALL_P_VALUE:
+        text = f", which of few chains can't be small, here not below {worst:.2g}"
+    return _READINGS["Draws"].format(
+        most=MOST_DRAWS,
+        weights=_READINGS["Weights"] if of_weights else "",
+        smallest=text,
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Num
 
 from symjax import evaluation
-from symjax.evaluation import ChainDistances, Convergence
+from symjax.evaluation import ChainDistances, Convergence, bootstrap
 from symjax.report import scoring
 from symjax.report.scores import Method, Numbers, Scores, Task, pool
 
@@ -52,6 +52,7 @@ class Comparison(NamedTuple):
         function_distances: How far the predictions of the chains are apart.
         weight_distances: How far their weights are, or None.
         aligned_distances: How far their aligned weights are, or None.
+        canonical_distances: How far their weights in canonical form are, or None.
     """
 
     task: Task
@@ -71,6 +72,7 @@ class Comparison(NamedTuple):
     function_distances: ChainDistances | None = None
     weight_distances: ChainDistances | None = None
     aligned_distances: ChainDistances | None = None
+    canonical_distances: ChainDistances | None = None
 
 
 def compare(
@@ -84,6 +86,7 @@ def compare(
     aligned: Convergence | None = None,
     weight_distances: ChainDistances | None = None,
     aligned_distances: ChainDistances | None = None,
+    canonical_distances: ChainDistances | None = None,
 ) -> Comparison:
     """Compare methods with a reference posterior, and the reference with itself.
 
@@ -98,6 +101,7 @@ def compare(
         aligned: The same of its aligned weights.
         weight_distances: From `evaluation.chain_distances` of its weights.
         aligned_distances: The same of its aligned weights.
+        canonical_distances: The same of its weights in canonical form.
 
     Returns:
         The numbers of the report.
@@ -111,25 +115,24 @@ def compare(
         if not np.isfinite(reference.outputs).all():
             raise ValueError(scoring.diverged(reference))
         by_chain = evaluation.probs_by_chain(reference.outputs)
+        judged = scoring.as_reference(reference, by_chain)
         of_reference = scoring.classification(reference, targets)
         of_methods = [
-            scoring.classification(method, targets, reference, by_chain)
-            for method in methods
+            scoring.classification(method, targets, judged) for method in methods
         ]
         values = evaluation.probs_by_draw(reference.outputs)
     elif targets is None:
         raise ValueError("`targets` must be given for a regression; got None.")
     else:
         of_reference = scoring.regression(reference, targets)
-        of_methods = [
-            scoring.regression(method, targets, reference) for method in methods
-        ]
+        judged = scoring.as_reference(reference)
+        of_methods = [scoring.regression(method, targets, judged) for method in methods]
         values = np.asarray(reference.outputs)
     comparison = Comparison(
         task=task,
         reference=of_reference,
         methods=_by_family(methods, of_methods),
-        between_chains=_between_chains(reference, task),
+        between_chains=_between_chains(reference, judged),
         function=evaluation.summarise(values),
         weight=weight,
         num_chains=values.shape[0],
@@ -139,7 +142,9 @@ def compare(
         function_distances=evaluation.chain_distances(values),
         weight_distances=weight_distances,
         aligned_distances=aligned_distances,
+        canonical_distances=canonical_distances,
     )
+    comparison = _with_mmd_between(comparison)
     return comparison if trace is None else _with_trace(comparison, trace)
 
 
@@ -180,20 +185,35 @@ def _by_family(
     )
 
 
-def _between_chains(reference: Method, task: Task) -> Scores | None:
+def _between_chains(reference: Method, judged: scoring.Reference) -> Scores | None:
     """Each chain against the others together, averaged; None for one chain."""
     outputs = np.asarray(reference.outputs)
     if len(outputs) < 2:
         return None
-    if task == "classification":
-        between = evaluation.between_chains(evaluation.probs_by_chain(outputs))
-        return Scores("between chains", **between._asdict())
+    if judged.probs_by_chain is not None:
+        compared = bootstrap.compare_chains(judged.probs_by_chain)
+        return Scores("between chains", **scoring.likeness(compared))
     means = outputs.mean(axis=1, dtype=float)
     distances = [
         evaluation.rmse(mean[None, None], np.delete(means, chain, axis=0).mean(axis=0))
         for chain, mean in enumerate(means)
     ]
     return Scores("between chains", mean_distance=float(np.mean(distances)))
+
+
+def _with_mmd_between(comparison: Comparison) -> Comparison:
+    """The MMD of each chain to the others, beside that of the methods."""
+    between = comparison.between_chains
+    if between is None:
+        return comparison
+    spaces = {
+        "mmd_function": comparison.function_distances,
+        "mmd_weight": comparison.weight_distances,
+        "mmd_aligned": comparison.aligned_distances,
+        "mmd_canonical": comparison.canonical_distances,
+    }
+    known = {name: of.mmd for name, of in spaces.items() if of is not None}
+    return comparison._replace(between_chains=between._replace(**known))
 
 
 def _with_trace(comparison: Comparison, trace: Trace) -> Comparison:

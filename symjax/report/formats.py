@@ -70,6 +70,8 @@ def latex(comparison: Comparison) -> str:
         parts += [
             "",
             f"% {section.title}. {section.reading}",
+            # To fit the page of an article.
+            r"{\footnotesize\setlength{\tabcolsep}{4pt}",
             rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
             r"\toprule",
             _line(["method", *(_escaped(column.heading) for column in columns)]),
@@ -79,7 +81,7 @@ def latex(comparison: Comparison) -> str:
             if row.kind == "ceiling":
                 parts.append(r"\midrule")
             parts.append(_line([_escaped(row.name), *map(_marked, row.cells)]))
-        parts += [r"\bottomrule", r"\end{tabular}"]
+        parts += [r"\bottomrule", r"\end{tabular}}"]
     return "\n".join(parts) + "\n"
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Num
 
 from symjax import evaluation, plots
 from symjax.evaluation.reading import Leaf
-from symjax.report import examples, traces
+from symjax.report import curves, examples, traces
 from symjax.report.chains import flat, sample
 from symjax.report.comparison import Comparison, Trace
 from symjax.report.picture import Picture
@@ -43,12 +43,16 @@ def pictures(
     Returns:
         The pictures.
     """
-    last = []
-    if targets is not None and comparison.task == "classification":
-        last = [
-            _reliability(reference, methods, targets),
-            _disputed(reference, targets, x),
-        ]
+    last, every = [], (reference, *methods)
+    if comparison.task == "classification":
+        last = [curves.functional_collapse(every)]
+        if targets is not None:
+            last = [
+                _reliability(every, targets),
+                curves.selective_prediction(every, targets),
+                *last,
+                _disputed(reference, targets, x),
+            ]
     elif targets is not None:
         last = [_intervals(reference, targets)]
     drawn = [
@@ -71,19 +75,25 @@ def _distances(comparison: Comparison) -> Picture | None:
     if comparison.task == "regression":
         fields = {"Distance of predictive means": "mean_distance"}
     between = comparison.between_chains
+    every = comparison.methods if between is None else (*comparison.methods, between)
     figure = plots.scores(
         {
             title: {m.name: getattr(m, field) for m in comparison.methods}
             for title, field in fields.items()
         },
         between and {title: getattr(between, field) for title, field in fields.items()},
+        errors={
+            title: {m.name: m.errors[field] for m in every if field in m.errors}
+            for title, field in fields.items()
+        },
         ideal={title: float(title == "Agreement") for title in fields},
     )
-    reading = "Each dot is a method's likeness to the reference. "
+    reading = "Each dot is a method's likeness to the reference, ± a standard error. "
     if between is not None:
         reading += (
             "The dashed line is how alike one chain of the reference and the others "
-            "are: a method that reaches it is as good as one more chain."
+            "are, shaded by a standard error: a method that reaches it is as good as "
+            "one more chain."
         )
     return Picture("How near does each method come?", figure, reading)
 
@@ -106,6 +116,7 @@ def _cost(comparison: Comparison) -> Picture | None:
     figure = plots.pareto(
         points,
         ceiling=between and getattr(between, field),
+        ceiling_error=between and between.errors.get(field),
         errors=errors,
         xlabel="cost, in gradients of the whole training set",
         ylabel=distance,
@@ -179,17 +190,17 @@ def _acceptance(trace: Trace | None) -> Picture | None:
 
 
 def _reliability(
-    reference: Method, methods: Sequence[Method], labels: Num[Numbers, " example"]
+    methods: Sequence[Method], labels: Num[Numbers, " example"]
 ) -> Picture:
-    curves = {}
-    for method in (reference, *methods):
+    found = {}
+    for method in methods:
         if np.isfinite(method.outputs).all():
             probs = evaluation.probs_from_logits(method.outputs)
             curve = evaluation.reliability_curve(probs, labels)
-            curves[method.name] = (curve.confidence, curve.accuracy, curve.count)
+            found[method.name] = (curve.confidence, curve.accuracy, curve.count)
     return Picture(
         "Reliability",
-        plots.reliability(curves),
+        plots.reliability(found),
         "On the dashed line a prediction made with 80% confidence is right 80% of the "
         "time; above it the method is too cautious, below it too sure. Bars are 95% "
         "intervals: with few examples in a bin, below, they are wide.",

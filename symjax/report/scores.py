@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from symjax.evaluation import SpreadComparison
+from symjax.report.distances import Distance
 
 
 Numbers: TypeAlias = Array | np.ndarray
@@ -34,11 +35,13 @@ class Method(NamedTuple):
         bias: Of its step size.
         gradients: What it cost, in gradients of the whole training set.
         family: Methods with the same one differ in their seed only, and make one row.
-        mmd_weight: Squared MMD of its weights to the reference's.
-        mmd_aligned: The same of the aligned weights.
+        mmd: How far its draws are from the reference's, by "weight" (as they are),
+            "aligned" and "canonical".
         ood: For every set of other inputs what `ood_scores` made of its logits there.
         shifts: For every corruption and severity the logits of the corrupted test
             points, `(chain, draw, example, class)`.
+        temperatures: What its logits were divided by, of the examples at even and at
+            odd places; None for logits as they are.
     """
 
     name: str
@@ -48,10 +51,10 @@ class Method(NamedTuple):
     bias: Bias = None
     gradients: float | None = None
     family: str | None = None
-    mmd_weight: float | None = None
-    mmd_aligned: float | None = None
+    mmd: Mapping[str, Distance] = {}
     ood: Mapping[str, Mapping[str, Float[Numbers, " example"]]] = {}
     shifts: Mapping[str, Mapping[int, Float[Numbers, "chain draw example output"]]] = {}
+    temperatures: tuple[float, float] | None = None
 
 
 class Scores(NamedTuple):
@@ -79,6 +82,7 @@ class Scores(NamedTuple):
         mmd_function: Squared MMD of the draws' predictions to the reference's.
         mmd_weight: The same of the weights.
         mmd_aligned: The same of the aligned weights.
+        mmd_canonical: The same of the weights in canonical form.
         mutual_information: Of class and draw, averaged over test points, in nats.
         disagreement: Share of test points for which two draws differ in the class.
         gradients: Cost, in gradients of the whole training set.
@@ -86,7 +90,8 @@ class Scores(NamedTuple):
         bias: Of the step size.
         details: All numbers on other inputs, by names such as
             "ood/kmnist/energy/auroc" and "shift/fog/3/nll"; "mean" in place of a
-            severity for the mean over them.
+            severity for the mean over them. And what belongs to other numbers, such as
+            "mmd/weight/p_value" and "temperature/even".
         errors: Standard errors of some numbers, by the same names and those above.
         num_seeds: Runs that the numbers are the mean of.
     """
@@ -107,6 +112,7 @@ class Scores(NamedTuple):
     mmd_function: float | None = None
     mmd_weight: float | None = None
     mmd_aligned: float | None = None
+    mmd_canonical: float | None = None
     mutual_information: float | None = None
     disagreement: float | None = None
     gradients: float | None = None
@@ -134,7 +140,9 @@ def pool(several: Sequence[Scores]) -> Scores:
     """Runs that differ in their seed only as one: means, and their standard errors.
 
     The errors are those of the mean over seeds: the standard deviation between them
-    divided by the root of their number; they replace those of single runs.
+    divided by the root of their number; they replace those of single runs. Of p-values
+    it is twice the mean, at most 1, which is a p-value whatever their dependence (Vovk,
+    Wang 2020, "Combining p-values via averaging", Biometrika 107).
     """
     first = several[0]
     means, errors = {}, {}
@@ -144,7 +152,9 @@ def pool(several: Sequence[Scores]) -> Scores:
         if len(known) < len(found):
             continue
         means[key] = float(np.mean(known))
-        if key not in {"gradients", "seconds"}:
+        if key.endswith("/p_value"):
+            means[key] = min(1.0, 2 * means[key])
+        elif key not in {"gradients", "seconds"} and not key.startswith("mmd/"):
             errors[key] = float(np.std(known, ddof=1) / math.sqrt(len(known)))
     biases = [scores.bias for scores in several]
     checked = [b for b in biases if isinstance(b, SpreadComparison)]

@@ -1,6 +1,7 @@
 """From what a method predicts to its numbers: quality, likeness to the reference."""
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -10,7 +11,8 @@ from symjax.evaluation import bootstrap, calibration, diversity, ood, selective
 from symjax.evaluation.predictive.mixture import mixture_nll
 from symjax.evaluation.predictive.regression import wasserstein_per_point
 from symjax.evaluation.predictive.summary import Predictions
-from symjax.report.distances import mmd
+from symjax.report import distances
+from symjax.report.distances import Distance
 from symjax.report.scores import Method, Numbers, Scores
 
 
@@ -24,6 +26,28 @@ _OF_MEANS = (
 
 _FEWEST_SAMPLES = 1000
 """Of a predictive distribution; each draw gives as many as that takes."""
+
+
+class Reference(NamedTuple):
+    """What methods are compared with, worked out once for all of them.
+
+    Attributes:
+        method: The reference.
+        probs_by_chain: Its probabilities by chain; None for a regression.
+        draws: A sample of its predictions, see `distances.sample`.
+    """
+
+    method: Method
+    probs_by_chain: Float[np.ndarray, "chain example output"] | None
+    draws: Float[np.ndarray, "chain draw quantity"]
+
+
+def as_reference(
+    method: Method,
+    probs_by_chain: Float[np.ndarray, "chain example output"] | None = None,
+) -> Reference:
+    """A method to compare others with."""
+    return Reference(method, probs_by_chain, _predicted(method, probs_by_chain is None))
 
 
 def ood_scores(
@@ -47,8 +71,7 @@ def ood_scores(
 def classification(
     method: Method,
     labels: Num[Numbers, " example"] | None,
-    reference: Method | None = None,
-    reference_probs: Float[np.ndarray, "chain example output"] | None = None,
+    reference: Reference | None = None,
 ) -> Scores:
     """Score a classifier.
 
@@ -56,13 +79,12 @@ def classification(
         method: The method.
         labels: True classes; without them there is no quality.
         reference: What it is compared with; None if it is the reference itself.
-        reference_probs: The reference's probabilities by chain.
     """
     scores = _begun(method)
     if not np.isfinite(method.outputs).all():
         return _not_finite(scores, _OF_CLASSES)
     predictions = evaluation.summarise_predictions(method.outputs, labels)
-    details = _out_of_distribution(method, predictions)
+    details = {**scores.details, **_out_of_distribution(method, predictions)}
     if labels is not None:
         scores = scores._replace(**_quality(predictions, labels))
         details |= _under_shift(method, labels)
@@ -73,29 +95,31 @@ def classification(
             mutual_information=float(np.mean(information)),
             disagreement=diversity.disagreement(predictions),
         )
-    if reference is None or reference_probs is None:
+    if reference is None or reference.probs_by_chain is None:
         return scores
     compared = bootstrap.compare_to_reference(
-        predictions.probs_by_chain, reference_probs
+        predictions.probs_by_chain, reference.probs_by_chain
     )
-    return scores._replace(
-        agreement=compared.agreement.value,
-        total_variation=compared.total_variation.value,
-        mmd_function=mmd(
-            evaluation.probs_by_draw(method.outputs),
-            evaluation.probs_by_draw(reference.outputs),
-        ),
-        errors={
-            "agreement": compared.agreement.standard_error,
-            "total_variation": compared.total_variation.standard_error,
-        },
+    return _with_distance(
+        scores._replace(**likeness(compared)),
+        "function",
+        distances.compare(_predicted(method), reference.draws),
     )
+
+
+def likeness(compared: bootstrap.ReferenceComparison) -> dict[str, Any]:
+    """Agreement and total variation with their errors, as fields of `Scores`."""
+    found = compared._asdict()
+    return {
+        **{name: estimate.value for name, estimate in found.items()},
+        "errors": {name: estimate.standard_error for name, estimate in found.items()},
+    }
 
 
 def regression(
     method: Method,
     targets: Num[Numbers, "example output"],
-    reference: Method | None = None,
+    reference: Reference | None = None,
 ) -> Scores:
     """Score a regression; `reference` as in `classification`."""
     scores = _begun(method)
@@ -111,26 +135,61 @@ def regression(
         )
     if reference is None:
         return scores
-    centre = np.mean(reference.outputs, axis=(0, 1), dtype=float)
-    return scores._replace(
+    centre = np.mean(reference.method.outputs, axis=(0, 1), dtype=float)
+    distance = wasserstein_per_point(_samples(method), _samples(reference.method))
+    scores = scores._replace(
         mean_distance=evaluation.rmse(mean, centre),
-        wasserstein=float(
-            np.mean(wasserstein_per_point(_samples(method), _samples(reference)))
-        ),
-        mmd_function=mmd(mean, np.asarray(reference.outputs)),
+        wasserstein=float(np.mean(distance)),
     )
+    of_means = distances.compare(_predicted(method, True), reference.draws)
+    return _with_distance(scores, "function", of_means)
 
 
 def _begun(method: Method) -> Scores:
     """What is known without looking at predictions."""
-    return Scores(
+    scores = Scores(
         method.name,
         seconds=method.seconds,
         bias=method.bias,
         gradients=method.gradients,
-        mmd_weight=method.mmd_weight,
-        mmd_aligned=method.mmd_aligned,
     )
+    if method.temperatures is not None:
+        even, odd = method.temperatures
+        details = {"temperature/even": even, "temperature/odd": odd}
+        scores = scores._replace(details=details)
+    for space, distance in method.mmd.items():
+        scores = _with_distance(scores, space, distance)
+    return scores
+
+
+def _with_distance(scores: Scores, space: str, distance: Distance | None) -> Scores:
+    """With the MMD of a space, and how it was tested."""
+    if distance is None:
+        return scores
+    beside = {
+        "p_value": distance.p_value,
+        "smallest_p_value": distance.smallest_p_value,
+        "draws": float(distance.num_draws),
+        "reference_draws": float(distance.num_reference_draws),
+    }
+    known = {
+        f"mmd/{space}/{name}": number
+        for name, number in beside.items()
+        if number is not None
+    }
+    return scores._replace(
+        **{f"mmd_{space}": distance.mmd}, details={**scores.details, **known}
+    )
+
+
+def _predicted(
+    method: Method, is_regression: bool = False
+) -> Float[np.ndarray, "chain draw quantity"]:
+    """A sample of what the draws predict: their probabilities or means."""
+    outputs = method.outputs
+    if is_regression:
+        return distances.sample(outputs)
+    return distances.sample(outputs, evaluation.probs_by_draw)
 
 
 def _quality(
@@ -157,6 +216,8 @@ def _out_of_distribution(method: Method, predictions: Predictions) -> dict[str, 
     inside, found = ood_scores(predictions), {}
     for name, outside in method.ood.items():
         for score, values in outside.items():
+            if score == "mutual_information" and not _has_members(method):
+                continue  # Nothing but rounding.
             detected = ood.detect(inside[score], np.asarray(values))
             for measure, number in detected._asdict().items():
                 found[f"ood/{name}/{score}/{measure}"] = float(number)

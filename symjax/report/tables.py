@@ -45,10 +45,11 @@ def rows(comparison: Comparison, shown: Sequence[Column]) -> list[Row]:
     kinds = ["reference", *("method" for _ in comparison.methods), "ceiling"]
     best = [_best(column, comparison) for column in shown]
     listed = []
-    for kind, scores in zip(kinds, every, strict=False):
-        marked = [set()] * len(shown) if kind == "ceiling" else best
+    for place, (kind, scores) in enumerate(zip(kinds, every, strict=False)):
+        marked = [kind != "ceiling" and place in places for places in best]
         if any(value(scores, column.key) is not None for column in shown):
-            listed.append(Row(scores.name, kind, _cells(scores, shown, marked)))
+            cells = map(_cell, [scores] * len(shown), shown, marked)
+            listed.append(Row(scores.name, kind, tuple(cells)))
     return listed
 
 
@@ -122,7 +123,7 @@ def summary(comparison: Comparison) -> dict[str, Any]:
     return {
         "methods": {s.name: _everything(s) for s in all_scores(comparison)},
         "best": _winners(comparison),
-        "between_chain": _numbers(comparison.between_chains, distances),
+        "between_chain": _ceiling(comparison.between_chains, distances),
         "rhat": {
             "function_share_below_1.05": share_below(function.rhat, 1.05),
             "weight_share_below_1.05": share_below(weight and weight.rhat, 1.05),
@@ -155,26 +156,43 @@ def tiles(comparison: Comparison) -> list[tuple[str, str]]:
     return shown
 
 
-def _cells(
-    scores: Scores, shown: Sequence[Column], best: list[set[str]]
-) -> tuple[Cell, ...]:
-    cells = []
-    for column, marked in zip(shown, best, strict=True):
-        number = value(scores, column.key)
-        text = _show(column, number)
-        error = _number(scores.errors.get(column.key))
-        with_error = text if error is None else f"{text} ± {column.show(error)}"
-        cells.append(Cell(with_error, text in marked))
-    return tuple(cells)
+def _cell(scores: Scores, column: Column, is_best: bool) -> Cell:
+    text = _show(column, value(scores, column.key))
+    error = _number(scores.errors.get(column.key))
+    if error is not None:
+        text += f" ± {column.show(error)}"
+    p_value = value(scores, column.p_value) if column.p_value else None
+    if p_value is not None:
+        text += f" (p {p_value:.2g})"
+    return Cell(text, is_best)
 
 
-def _best(column: Column, comparison: Comparison) -> set[str]:
-    """The best values of a column as they are shown, so that ties are ties."""
-    values = [_number(value(s, column.key)) for s in all_scores(comparison)]
-    known = [number for number in values if number is not None]
+def _best(column: Column, comparison: Comparison) -> set[int]:
+    """Places of the best of a column, and of all that can't be told from it.
+
+    Those are what is shown as the same, and what differs by less than two standard
+    errors of the difference, where a standard error is known.
+    """
+    every = all_scores(comparison)
+    known = {
+        place: number
+        for place, scores in enumerate(every)
+        if (number := _number(value(scores, column.key))) is not None
+    }
     if column.better is None or len(known) < 2:
         return set()
-    return {column.show(column.better(known))}
+    best = column.better(known.values())
+    first = next(place for place, number in known.items() if number == best)
+
+    def error(place: int) -> float:
+        return _number(every[place].errors.get(column.key)) or 0.0
+
+    return {
+        place
+        for place, number in known.items()
+        if column.show(number) == column.show(known[first])
+        or abs(number - known[first]) < 2 * math.hypot(error(place), error(first))
+    }
 
 
 def _show(column: Column, number: float | None) -> str:
@@ -188,14 +206,9 @@ def _winners(comparison: Comparison) -> dict[str, list[str]]:
     found = {}
     for section in sections(comparison):
         for column in section.columns:
-            best = _best(column, comparison)
-            names = [
-                scores.name
-                for scores in all_scores(comparison)
-                if _show(column, value(scores, column.key)) in best
-            ]
-            if names:
-                found[column.key] = names
+            every, best = all_scores(comparison), _best(column, comparison)
+            if best:
+                found[column.key] = [every[place].name for place in sorted(best)]
     return found
 
 
@@ -213,8 +226,13 @@ def _everything(scores: Scores) -> dict[str, Any]:
     return numbers
 
 
-def _numbers(scores: Scores | None, fields: tuple[str, ...]) -> dict[str, float | None]:
-    return {field: _number(getattr(scores, field, None)) for field in fields}
+def _ceiling(between: Scores | None, fields: tuple[str, ...]) -> dict[str, Any]:
+    """The numbers of the reference's chains to each other, with their errors."""
+    errors = {} if between is None else between.errors
+    return {
+        **{field: _number(getattr(between, field, None)) for field in fields},
+        "errors": {key: _number(error) for key, error in errors.items()},
+    }
 
 
 def _number(value: float | None) -> float | None:

@@ -43,7 +43,7 @@ p { margin: 0.4rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 0.93rem;
   font-variant-numeric: tabular-nums; }
-th, td { padding: 0.5rem 0.6rem; text-align: right; white-space: nowrap;
+th, td { padding: 0.32rem 0.6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }
 thead th { color: var(--muted); font-weight: 500; font-size: 0.83rem;
   vertical-align: bottom; }

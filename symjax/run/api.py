@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from symjax import checks
 from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
-from symjax.run.loop import finish, iterate
+from symjax.run.loop import conclude, iterate
 from symjax.run.memory import Memory
 from symjax.store import Run, create, hold
 from symjax.types import Algorithm, Approximation, Data, Key, Params
@@ -44,12 +44,15 @@ class Result(NamedTuple):
             of no draw, to align draws to for example; of an approximation, where the
             members' optimisation ended. None without either, and with a store, which
             keeps it: `store.Run.warmup`.
+        fitted: What an approximation says of its members, such as their evidence, by
+            name, one number a member; None where it says nothing.
     """
 
     draws: Params
     info: Any
     messages: tuple[str, ...]
     warmup: Params = None
+    fitted: dict[str, list[float]] | None = None
 
 
 def sample(  # noqa: PLR0913  (one argument a decision)
@@ -150,9 +153,11 @@ def fit(
     plan = Plan(num_steps, 0, 1)
     programs = compile_chunks(key, approximation, params, data, plan, mesh)
 
-    def draw(key: Key, fitted: Any) -> Params:
+    def draw(key: Key, fitted: Any) -> tuple[Params, Any]:
         keys = jax.random.split(key, num_draws)
-        return jax.vmap(approximation.sample, (0, None))(keys, fitted)
+        draws = jax.vmap(approximation.sample, (0, None))(keys, fitted)
+        says = approximation.describe
+        return draws, None if says is None else says(fitted)
 
     return _execute(programs, plan, store, num_draws, show_progress, draw)
 
@@ -163,10 +168,10 @@ def _execute(
     store: NewRun | Run | None,
     num_draws: int,
     show_progress: bool,
-    draw: Callable[[Key, Any], Params] | None = None,
+    draw: Callable[[Key, Any], tuple[Params, Any]] | None = None,
     max_seconds: float | None = None,
 ) -> Result:
-    """Run the plan, or what is left of it; `draw` makes the draws of a last state."""
+    """Run the plan, or what is left of it; `draw` is what `conclude` takes."""
     kept = _open(store, programs, num_draws, plan)
     title = "Fitting" if draw else "Sampling"
     with _alone(kept):
@@ -175,12 +180,7 @@ def _execute(
                 programs, plan, kept, title, show_progress, max_seconds
             )
             if draw:
-                kept.keep_warmup(jax.tree.map(np.asarray, state.position))
-                # Killed from here on, a run goes on with the finish.
-                kept.commit(state, iteration=iteration, num_draws=0)
-                fitted = finish(programs, state)
-                draws = jax.jit(jax.vmap(draw))(programs.keys[:, 2], fitted)
-                kept.append(jax.tree.map(np.asarray, draws), 0, None, iteration)
+                conclude(programs, kept, iteration, state, draw)
             else:
                 num_draws = plan.num_kept(iteration)
             kept.commit(state, iteration=iteration, num_draws=num_draws, finished=True)
@@ -188,7 +188,7 @@ def _execute(
         (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
     )
     info = type(programs.info_shape)(**kept.info())
-    return Result(draws, info, (), warmup)
+    return Result(draws, info, (), warmup, kept.fitted)
 
 
 def _restart_at(num_warmup: int) -> int:

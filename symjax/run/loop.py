@@ -83,10 +83,7 @@ def iterate(
                 saved_at = time.monotonic()
             update(iteration, _describe(info))
             if stop and iteration < total:
-                raise Stopped(
-                    f"Stopped at iteration {iteration} of {total}, with "
-                    f"{plan.num_kept(iteration)} of {plan.num_draws} draws saved."
-                )
+                raise Stopped(_describe_stop(plan, iteration))
             if late and plan.num_kept(iteration):
                 break
             if late:
@@ -97,22 +94,54 @@ def iterate(
     return state, iteration
 
 
-def finish(programs: Programs, state: Any) -> Any:
-    """What was fitted, from the last state of all members.
+def conclude(
+    programs: Programs,
+    kept: Run | Memory,
+    iteration: int,
+    state: Any,
+    draw: Callable[[Any, Any], Any],
+) -> None:
+    """Keep where members' optimisation ended, and what is drawn and told of them.
+
+    Args:
+        programs: Of the run.
+        kept: Where.
+        iteration: Steps done.
+        state: The last, of all members.
+        draw: `(key, fitted) -> draws, told`, of one member.
+    """
+    kept.keep_warmup(jax.tree.map(np.asarray, state.position))
+    # Killed from here on, a run goes on with the finish.
+    kept.commit(state, iteration=iteration, num_draws=0)
+    fitted = state
+    if programs.finish is not None:
+        fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
+        _check_members("fitted by", np.asarray(finite))
+    made = jax.jit(jax.vmap(draw))(programs.keys[:, 2], fitted)
+    draws, told = jax.tree.map(np.asarray, made)
+    # A finite state may stand for deviations that are not.
+    finite = [
+        np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
+        for leaf in jax.tree.leaves(draws)
+    ]
+    _check_members("drawn from", np.all(finite, axis=0))
+    kept.append(draws, 0, None, iteration)
+    if told is not None:
+        kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
+
+
+def _check_members(what: str, is_finite: np.ndarray) -> None:
+    """Require what is finite of all members.
 
     Raises:
-        NonFiniteError: naming the members of which it is not finite.
+        NonFiniteError: naming the others.
     """
-    if programs.finish is None:
-        return state
-    fitted, is_finite = programs.finish(programs.keys[:, 3], state, programs.data)
-    if not np.all(is_finite):
-        members = ", ".join(map(str, np.flatnonzero(~np.asarray(is_finite))))
+    if not is_finite.all():
+        members = ", ".join(map(str, np.flatnonzero(~is_finite)))
         raise NonFiniteError(
-            f"What was fitted by member {members} is not finite. Make `learning_rate` "
+            f"What was {what} member {members} is not finite. Make `learning_rate` "
             "smaller, or optimise for longer."
         )
-    return fitted
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
@@ -202,8 +231,15 @@ def _check_finite(is_finite: np.ndarray, iteration: int, per_slot: int) -> None:
     first = iteration + slot * per_slot
     raise NonFiniteError(
         f"Chain {chain} left the finite numbers between iterations {first} and "
-        f"{first + per_slot}. Make `step_size` smaller."
+        f"{first + per_slot}. Make `step_size`, of a fit `learning_rate`, smaller."
     )
+
+
+def _describe_stop(plan: Plan, iteration: int) -> str:
+    said = f"Stopped at iteration {iteration} of {plan.num_iterations}"
+    if not plan.num_draws:  # Of a fit, which draws at its end.
+        return f"{said}, all of it saved."
+    return f"{said}, with {plan.num_kept(iteration)} of {plan.num_draws} draws saved."
 
 
 def _describe(info: Any) -> str:
@@ -213,6 +249,8 @@ def _describe(info: Any) -> str:
         parts.append(f"acceptance {info.acceptance_rate.mean():.2f}")
     if hasattr(info, "log_density"):
         parts.append(f"log density {info.log_density[:, -1].mean():,.0f}")
+    if hasattr(info, "elbo"):
+        parts.append(f"evidence bound {info.elbo[:, -1].mean():,.0f}")
     if hasattr(info, "is_divergent") and info.is_divergent.any():
         parts.append(f"{info.is_divergent.sum()} divergent")
     return ", ".join(parts)

@@ -17,6 +17,7 @@ class Memory:
         self._draws: list[Params] = []
         self._infos: list[Any] = []
         self.warmup: Params = None
+        self.fitted: dict[str, list[float]] | None = None
 
     def append(
         self,
@@ -35,6 +36,10 @@ class Memory:
     def keep_warmup(self, params: Params) -> None:
         """Keep where the chains are after their warm-up, `(chain, ...)`."""
         self.warmup = params
+
+    def keep_fitted(self, fitted: dict[str, list[float]]) -> None:
+        """Keep what is said of the members of an approximation."""
+        self.fitted = fitted
 
     def commit(
         self, state: Any, *, iteration: int, num_draws: int, finished: bool = False

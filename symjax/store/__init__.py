@@ -8,6 +8,7 @@ A run is a folder:
     info/         one zarr v3 array a field of the sampler's Info, (chain, iteration)
     state/        the sampler's state and keys, an Orbax checkpoint a commit
     commit.json   how many iterations and draws count
+    fitted.json   what an approximation says of its members, such as their evidence
     predictions/  what its draws predict on named inputs, made by an evaluation
     lock          who writes the run at the moment
 

@@ -13,17 +13,14 @@ from symjax import trees
 from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
 from symjax.store.commits import Commit
-from symjax.store.files import (
-    StoreError,
-    as_json,
-    flatten,
-)
+from symjax.store.files import StoreError, as_json, flatten, read_json, write_json
 from symjax.store.leaves import StoredLeaf, nest
 from symjax.types import Params
 
 
 DRAW_CHUNK_BYTES = 4 * 2**20
 INFO_CHUNK_BYTES = 64 * 2**10
+_FITTED = "fitted.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +111,16 @@ class Run:
         """
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], params)
         self.warmup_arrays.write(alone, 0, 0)
+
+    def keep_fitted(self, fitted: dict[str, list[float]]) -> None:
+        """Write what is said of an approximation's members: by name, a number each."""
+        write_json(self.path / _FITTED, fitted)
+
+    @property
+    def fitted(self) -> dict[str, list[float]] | None:
+        """What an approximation says of its members, by name; None if nothing."""
+        file = self.path / _FITTED
+        return read_json(file) if file.exists() else None
 
     def commit(
         self, state: Any, *, iteration: int, num_draws: int, finished: bool = False

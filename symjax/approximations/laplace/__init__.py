@@ -21,6 +21,7 @@ References:
     deep learning, section 3.
 """
 
+from symjax.approximations.laplace.ggn import ROW_BYTES
 from symjax.approximations.laplace.layers import find_last_layer
 from symjax.approximations.laplace.linearised import (
     Around,
@@ -32,6 +33,8 @@ from symjax.approximations.laplace.method import (
     Fitted,
     Info,
     State,
+    Told,
     build,
     log_evidence,
 )
+from symjax.approximations.laplace.structures import count_gradients

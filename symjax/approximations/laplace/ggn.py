@@ -27,7 +27,7 @@ from symjax.posterior import LogPosterior
 from symjax.types import Data, Params
 
 
-_ROW_BYTES = 2**28
+ROW_BYTES = 2**28
 """Memory that the rows of a micro-batch may take, over all members."""
 
 
@@ -124,7 +124,7 @@ def sum_of_rows(
         log_posterior.apply, part.merge(part.leaves), jnp.asarray(data.x[:1])
     )
     row_bytes = 4 * part.size * shape.shape[-1] * num_chains()
-    size = max(1, _ROW_BYTES // row_bytes)
+    size = max(1, ROW_BYTES // row_bytes)
     size = min(size, log_posterior.micro_batch or len(data.mask))
     small = replace(log_posterior, micro_batch=size)
     return small.sum_over_examples(batch, part.leaves, data)

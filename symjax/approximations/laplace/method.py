@@ -60,6 +60,18 @@ class Fitted(NamedTuple):
     squared_norm: Float[Array, ""]
 
 
+class Told(NamedTuple):
+    """What a user is told of a member.
+
+    Attributes:
+        log_evidence: Laplace's estimate of the log marginal likelihood, in nats.
+        precision_factor: By which the prior's precision is multiplied.
+    """
+
+    log_evidence: Float[Array, ""]
+    precision_factor: Float[Array, ""]
+
+
 def build(
     log_posterior: LogPosterior,
     *,
@@ -158,7 +170,10 @@ def build(
         moves = ggn.scaled(part, [scale * leaf for leaf in moved])
         return part.merge(jax.tree.map(jnp.add, part.leaves, moves))
 
-    return Approximation(init, step, sample, finish)
+    def describe(fitted: Fitted) -> Told:
+        return Told(log_evidence(fitted), fitted.precision_factor)
+
+    return Approximation(init, step, sample, finish, describe)
 
 
 def log_evidence(

@@ -76,6 +76,13 @@ def check(structure: str, part: Part) -> None:
             )
 
 
+def count_gradients(structure: str, rank: int, num_outputs: int) -> int:
+    """What a curvature costs a member, in gradients of the whole data set."""
+    if structure == "low_rank":
+        return SUBSPACE_ITERATIONS * (rank + EXTRA_VECTORS)
+    return num_outputs
+
+
 def _measure_diagonal(
     key: Key, log_posterior: LogPosterior, part: Part, data: Data, rank: int
 ) -> list[Array]:

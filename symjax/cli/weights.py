@@ -1,0 +1,116 @@
+"""How far the weights of runs are apart, as drawn and with the symmetries removed."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from symjax import symmetry, trees
+from symjax.cli import aligners
+from symjax.cli.posteriors import Posterior
+from symjax.report import distances
+from symjax.report.distances import Distance
+from symjax.store import Run
+from symjax.symmetry import Spec
+from symjax.types import Params
+
+
+_BLOCK_DRAWS = 32
+_BLOCK_BYTES = 2**28
+
+
+class Space(NamedTuple):
+    """A form of the weights in which draws are compared.
+
+    Attributes:
+        transform: From weights as they were drawn; None for these themselves.
+        draws: Of the reference, see `distances.sample`.
+    """
+
+    transform: Callable[[Params], Params] | None
+    draws: Float[np.ndarray, "chain draw quantity"]
+
+
+def spaces(run: Run, built: Posterior) -> dict[str, Space]:
+    """The forms of the reference's weights: as drawn, aligned, canonical.
+
+    Those that the symmetries of the network allow. Aligned are all draws, also those of
+    methods, to one network of the reference, by their weights. A canonical form takes
+    no network to be near to.
+
+    Args:
+        run: The reference.
+        built: Its posterior.
+    """
+    spec = symmetry.infer(built.apply, built.shapes, built.dataset.train.x[:2])
+    transforms: dict[str, Callable[[Params], Params] | None] = {"weight": None}
+    if spec.permutations:
+        aligner = aligners.build(run, built, run, "weights")
+        transforms["aligned"] = _in_blocks(lambda draws: aligner(draws)[0])
+    if any(True for _ in spec):
+        transforms["canonical"] = _in_blocks(_canonicaliser(spec))
+    draws = run.lazy(built.shapes)
+    return {
+        name: Space(transform, distances.sample(draws, transform))
+        for name, transform in transforms.items()
+    }
+
+
+def compare(run: Run, built: Posterior, to: dict[str, Space]) -> dict[str, Distance]:
+    """How far the weights of a run are from the reference's, in each space.
+
+    Args:
+        run: Of the reference's network.
+        built: Its posterior.
+        to: The spaces.
+    """
+    draws = run.lazy(built.shapes)
+    found = {
+        name: distances.compare(distances.sample(draws, space.transform), space.draws)
+        for name, space in to.items()
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def share_a_network(one: Run, two: Run) -> bool:
+    """Whether the weights of two runs are of one network: its name and its shapes."""
+    shapes = [{k: v.shape for k, v in run.leaves.items()} for run in (one, two)]
+    problems = [run.config.get("options", {}).get("problem", {}) for run in (one, two)]
+    names = [
+        [problem.get(key) for key in ("model", "widths", "activation")]
+        for problem in problems
+    ]
+    return shapes[0] == shapes[1] and names[0] == names[1]
+
+
+def _canonicaliser(spec: Spec) -> Callable[[Params], Params]:
+    def canonical(params: Params) -> Params:
+        return symmetry.canonicalise(spec, params).params
+
+    return jax.jit(jax.vmap(jax.vmap(canonical)))
+
+
+def _in_blocks(function: Callable[[Params], Params]) -> Callable[[Params], Params]:
+    """Apply it to a few draws at a time, always as many, so that it compiles once."""
+
+    def transform(draws: Params) -> Params:
+        first = jax.tree.leaves(draws)[0]
+        total = first.shape[0] * first.shape[1]
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws)):
+            return jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), draws)
+        joined = jax.tree.map(
+            lambda leaf: leaf.reshape(1, total, *leaf.shape[2:]), draws
+        )
+        size = _BLOCK_BYTES // (trees.num_bytes(draws) // total)
+        size = max(1, min(_BLOCK_DRAWS, size))
+        parts = []
+        for start in range(0, total, size):
+            rows = np.minimum(np.arange(start, start + size), total - 1)
+            block = jax.tree.map(lambda leaf, rows=rows: leaf[:, rows], joined)
+            parts.append(jax.device_get(function(block)))
+        moved = jax.tree.map(lambda *ls: np.concatenate(ls, axis=1)[:, :total], *parts)
+        return jax.tree.map(lambda leaf, old: leaf.reshape(old.shape), moved, draws)
+
+    return transform

@@ -1,0 +1,17 @@
+"""Starting one program as several processes, and when to start it again.
+
+Standard library only, and imported without JAX: `tpu/launch.py` uses it on machines
+where nothing is installed.
+"""
+
+from symjax.launching.local import GRACE, Outcome, rehearse, run
+from symjax.launching.plan import Process, free_port, processes
+from symjax.launching.rules import (
+    PERMANENT,
+    PREEMPTED,
+    begin_or_resume,
+    run_of,
+    shell_code,
+    verdict,
+    worth_restarting,
+)

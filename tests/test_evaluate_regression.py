@@ -1,0 +1,129 @@
+"""`symjax evaluate` of a regression: its scores, refusals, and going on when killed."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from symjax import cli, evaluation, store
+from symjax.cli import chains, predicting
+
+
+NOISE = 0.1
+
+
+def symjax(*words, code=0):
+    """Run a command in this process and expect its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+    assert status == code
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two ensembles of other sizes, on diabetes."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, members in (("two", 2), ("three", 3)):
+        symjax(
+            "fit", "--data", "diabetes", "--widths", 3, "--noise", NOISE, "--seed",
+            members, "--num-members", members, "--ensemble.num-steps", 15, "--out",
+            folder / name,
+        )  # fmt: skip
+    return folder
+
+
+def mixtures(path):
+    """Means of the draws at each test point, and the noise, in units of the targets."""
+    kept = store.open(path)
+    built = chains.posterior_of(kept)
+    dataset = built.dataset
+    outputs = evaluation.predict(built.apply, kept.lazy(built.shapes), dataset.test.x)
+    unit = float(np.squeeze(dataset.target_std))
+    mean = outputs.reshape(-1, len(dataset.test.x)) * unit
+    return mean + float(np.squeeze(dataset.target_mean)), NOISE * unit
+
+
+def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_path):
+    symjax("evaluate", runs / "two", "--reference", runs / "three", "--out", tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    row = summary["methods"]["two"]
+    (one, std), (two, _) = mixtures(runs / "two"), mixtures(runs / "three")
+    x = np.linspace(min(one.min(), two.min()), max(one.max(), two.max()), 4001)
+    x = np.concatenate([x[0] - std * np.arange(6, 0, -0.02), x])
+    x = np.concatenate([x, x[-1] + std * np.arange(0.02, 6, 0.02)])
+    areas = [
+        integrate.trapezoid(abs(stats.norm.cdf(x[:, None], a, std).mean(1) - cdf), x)
+        for a, b in zip(one.T, two.T, strict=True)
+        for cdf in [stats.norm.cdf(x[:, None], b, std).mean(1)]
+    ]
+    # 1,000 samples of each add a few hundredths of the noise.
+    assert row["wasserstein"] == pytest.approx(np.mean(areas), abs=0.06 * std)
+    assert np.mean(areas) > std
+    distance = np.sqrt(((one.mean(0) - two.mean(0)) ** 2).mean())
+    assert row["mean_distance"] == pytest.approx(distance, rel=1e-4)
+    for name in ("accuracy", "ece", "total_variation", "agreement"):
+        assert row.get(name) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--ood", "noise"),
+        ("--shift", "rotate"),
+        ("--predictions", "mine.csv"),
+        ("--temperature-scaling",),
+    ],
+)
+def test_what_is_of_classes_is_refused(runs, tmp_path, capsys, words):
+    symjax("evaluate", runs / "two", *words, "--out", tmp_path, code=2)
+    said = capsys.readouterr().err
+    assert f"`{words[0]}` must be left out for a regression" in said
+    assert "diabetes has none" in said
+
+
+def test_an_evaluation_that_was_killed_goes_on(runs, tmp_path, monkeypatch, capsys):
+    for name in ("two", "three"):
+        shutil.copytree(runs / name, tmp_path / name)
+        shutil.rmtree(tmp_path / name / "predictions", ignore_errors=True)
+    words = (
+        "evaluate", tmp_path / "two", "--reference", tmp_path / "three", "--out",
+        tmp_path,
+    )  # fmt: skip
+    monkeypatch.setattr(predicting, "MAX_BYTES", 1)  # One network at a time.
+    predict, asked = predicting._predict, []
+
+    def killed(apply, draws, x, chains, some):
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        asked.append((chains, some))
+        return predict(apply, draws, x, chains, some)
+
+    monkeypatch.setattr(predicting, "_predict", killed)
+    symjax(*words, code=1)
+    assert "What run directories hold is safe" in capsys.readouterr().err
+    assert not (tmp_path / "summary.json").exists()
+    again = []
+
+    def counted(apply, draws, x, chains, some):
+        again.append((chains, some))
+        return predict(apply, draws, x, chains, some)
+
+    monkeypatch.setattr(predicting, "_predict", counted)
+    symjax(*words)
+    # Three networks of the reference and one of the other were there.
+    assert len(again) == 1
+    symjax("evaluate", runs / "two", "--reference", runs / "three", "--out", runs)
+    found, whole = (
+        json.loads((folder / "summary.json").read_text())["methods"]["two"]
+        for folder in (tmp_path, runs)
+    )
+    for name in ("rmse", "nll", "mean_distance", "wasserstein"):
+        assert found[name] == pytest.approx(whole[name], rel=1e-4)
