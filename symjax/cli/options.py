@@ -204,11 +204,11 @@ class Sweep:
 
     Each point of the grid is a run in the folder --out, made by symjax sample with the
     options given. Prints accuracy, NLL and ECE (of a regression, RMSE and NLL) on the
-    test set, and writes sweep.json, sweep.csv and sweep.png. Run it again to continue;
-    the grid may grow.
+    test set and the R-hat of the predictions, and writes sweep.json, sweep.csv and
+    sweep.png. Run it again to continue; the grid may grow.
 
-    Example: symjax sweep --temperatures 0.1 0.3 1 3 --prior-scales 0.3 1 --data digits
-    --hmc.step-size 0.02 --out runs/sweep
+    Example: symjax sweep --temperatures 0.1 0.3 1 3 --prior-scales 0.1 0.3 --data
+    digits --warmup auto --out runs/sweep
 
     Attributes:
         temperatures: T in posterior^(1/T). Default: --temperature.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from symjax import hosts, mesh as meshes, progress
 from symjax.run import trouble
@@ -130,8 +131,10 @@ def conclude(
     kept.commit(state, iteration=iteration, num_draws=0)
     fitted = state
     if programs.finish is not None:
-        fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
-        _check_members("fitted by", meshes.read_all(finite).values)
+        with _lone_decompositions():
+            fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
+            finite = meshes.read_all(finite).values
+        _check_members("fitted by", finite)
 
     def draw_all(keys: Keys, fitted: Any) -> Any:
         draws, told = jax.vmap(draw)(keys, fitted)
@@ -146,6 +149,22 @@ def conclude(
     kept.append(draws, 0, None, iteration, chains)
     if told is not None:
         kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
+
+
+@contextmanager
+def _lone_decompositions() -> Iterator[None]:
+    """Let matrices be decomposed on several devices of one CPU.
+
+    jaxlib calls SciPy's OpenBLAS for it, whose threads wait for each other for ever
+    when several devices call it at once: an eigh of 550 rows on 8 virtual devices hangs
+    with jaxlib 0.10 and SciPy 1.17. With one thread a call it does not.
+    """
+    devices = jax.local_devices()
+    if devices[0].platform != "cpu" or len(devices) == 1:
+        yield
+        return
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def _check_members(what: str, is_finite: np.ndarray) -> None:
