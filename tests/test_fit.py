@@ -67,7 +67,7 @@ def test_a_run_killed_in_its_finish_goes_on_with_it(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("symjax.run.loop._check_members", killed)
+        patch.setattr("symjax.run.conclusion._check_members", killed)
         with pytest.raises(KeyboardInterrupt):
             fit(total, kept=run.NewRun(tmp_path / "run"))
     kept = store.open(tmp_path / "run")

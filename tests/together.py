@@ -15,8 +15,11 @@ HERE = Path(__file__).parent
 
 def environment(address, number, identity, devices):
     """Of one process of a program: its place, and virtual devices of its own."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    # Compiled as in this process, but the devices are of the process' own.
+    kept = [flag for flag in flags if "device_count" not in flag]
     return os.environ | {
-        "XLA_FLAGS": "",
+        "XLA_FLAGS": " ".join(kept),
         "JAX_NUM_CPU_DEVICES": str(devices),
         "JAX_COORDINATOR_ADDRESS": address,
         "SYMJAX_NUM_PROCESSES": str(number),
