@@ -75,7 +75,9 @@ def test_wrong_grids_are_explained(tmp_path):
     console = Console(quiet=True)
     for command, message in (
         (small(tmp_path, (0.0,)), "temperatures.*positive"),
+        (small(tmp_path, (1.0, 2e18)), "temperatures` must lie .* got 1, 2e.18"),
         (small(tmp_path, (float("inf"),)), "temperatures"),
+        (small(tmp_path, (1.0, float("nan"))), "temperatures"),
         (small(None), "`--out` must name"),
         (small(tmp_path, resume=tmp_path), "`--resume` is of symjax sample"),
         (
@@ -85,6 +87,10 @@ def test_wrong_grids_are_explained(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             sweeps.sweep(command, console)
+    tiny = small(tmp_path, ())
+    object.__setattr__(tiny, "prior_scales", (1e-19, 1.0))
+    with pytest.raises(ValueError, match="prior-scales` must lie between 1e-18"):
+        sweeps.sweep(tiny, console)
     assert not list(tmp_path.iterdir())
 
 

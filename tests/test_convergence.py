@@ -191,7 +191,7 @@ def test_a_share_needs_a_quantity():
     [
         ((1, 50), False, True, "there is one"),
         ((4, 7), False, False, "7 draws"),
-        ((4, 1), False, False, "1 draws"),
+        ((4, 1), False, False, "1 draw a chain"),
         ((4, 9), True, False, "9 draws"),
         ((1, 9), False, False, "there is one.*9 draws"),
         ((2, 10), True, True, "^None$"),

@@ -88,8 +88,12 @@ def _checked(command: Sweep) -> Sweep:
             )
         values = values or (single,)
         checks.positive(**{f"--{option}": min(values)})
-        if not np.all(np.isfinite(values)):
-            raise ValueError(f"`--{option}` must be finite, got {values}.")
+        # Beyond, a square is no number in float32.
+        if not all(1e-18 <= value <= 1e18 for value in values):
+            raise ValueError(
+                f"`--{option}` must lie between 1e-18 and 1e18, got "
+                f"{', '.join(f'{value:g}' for value in values)}."
+            )
         found[plural] = tuple(sorted(set(values)))
     problem = posteriors.resolved(sample.problem)
     return replace(command, sample=replace(sample, problem=problem), **found)

@@ -264,8 +264,9 @@ def _withhold(num_chains: int, num_draws: int) -> tuple[bool, bool, str | None]:
     """Whether R-hat and effective sample sizes can be had, and why not."""
     if num_draws < diagnostics.MIN_DRAWS:
         reason = (
-            f"R-hat and effective sample sizes are withheld: {num_draws} draws a "
-            f"chain, and they need {diagnostics.MIN_DRAWS}, 4 in each half."
+            f"R-hat and effective sample sizes are withheld: {num_draws} draw"
+            f"{'s' * (num_draws > 1)} a chain, and they need {diagnostics.MIN_DRAWS}, 4 "
+            "in each half."
         )
         return False, False, reason
     reasons = []

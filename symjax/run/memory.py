@@ -25,16 +25,18 @@ class Memory:
         start_draw: int,
         info: Any | None,
         start_iteration: int,
+        chains: np.ndarray | None = None,
     ) -> None:
         """Keep draws `(chain, n, ...)` and Info `(chain, m)` after those before."""
-        del start_draw, start_iteration
+        del start_draw, start_iteration, chains
         if draws is not None:
             self._draws.append(draws)
         if info is not None:
             self._infos.append(info)
 
-    def keep_warmup(self, params: Params) -> None:
+    def keep_warmup(self, params: Params, chains: np.ndarray | None = None) -> None:
         """Keep where the chains are after their warm-up, `(chain, ...)`."""
+        del chains
         self.warmup = params
 
     def keep_fitted(self, fitted: dict[str, list[float]]) -> None:
