@@ -126,7 +126,7 @@ here = plan.get(host, [0])
 what = here[min(attempt, len(here) - 1)]
 time.sleep(plan.get("seconds", 0.3))  # until the others have decided, too
 (run / "config.json").write_text("{}")
-deadline = time.monotonic() + 60  # whatever the test does, nothing stays
+deadline = time.monotonic() + 90  # whatever the test does, nothing stays
 while what == "wait" and time.monotonic() < deadline:
     time.sleep(0.05)
 sys.exit(what)

@@ -4,6 +4,7 @@ pytest reads this before any test module, so before JAX starts; processes that t
 start inherit it.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -38,6 +39,13 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # The xdist workers already fill the cores. They inherit this before loading BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish():
+    """Collect no garbage among what was imported: it took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

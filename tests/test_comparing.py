@@ -1,5 +1,6 @@
 """The table of methods: weights without symmetries, chains in files, scaled inputs."""
 
+import dataclasses
 import json
 import math
 import re
@@ -181,6 +182,38 @@ def test_the_ceiling_has_the_errors_of_the_bootstrap():
     last = report.csv_table(comparison).splitlines()[-1]
     assert repr(error) in last
     assert report.summary(comparison)["between_chain"]["errors"] == between.errors
+
+
+def test_the_ceiling_is_reached_within_its_error():
+    comparison = report.compare(
+        report.Method("HMC", logits(4, draws=800)),
+        [report.Method("a", logits(5))],
+        LABELS,
+        task="classification",
+    )
+    between, one = comparison.between_chains, comparison.methods[0]
+    for above, sentence in (
+        (1.9, "a can't be told from another chain"),
+        (2.1, "times as far"),
+    ):
+        distance = between.total_variation + above * math.hypot(
+            between.errors["total_variation"], 0.003
+        )
+        moved = one._replace(
+            total_variation=distance, errors={"total_variation": 0.003}
+        )
+        text = " ".join(report.verdict(comparison._replace(methods=(moved,))))
+        assert sentence in text
+
+
+def test_samplers_that_were_not_checked_share_a_sentence():
+    names = ("HMC", "a", "b", "c")
+    made = [report.Method(n, logits(i)) for i, n in enumerate(names)]
+    made[1:] = [method._replace(bias="unchecked") for method in made[1:]]
+    comparison = report.compare(made[0], made[1:], LABELS, task="classification")
+    said = [text for text in report.verdict(comparison) if "no accept step" in text]
+    assert len(said) == 1
+    assert said[0].startswith("a, b and c have no accept step")
 
 
 def test_best_is_marked_within_two_errors_of_a_difference():
@@ -375,6 +408,14 @@ def test_scaled_rows_have_scaled_inputs_everywhere(runs, tmp_path):
     assert row["shift"]["gaussian_noise"]["2"]["nll"] == pytest.approx(nll, rel=1e-4)
     assert plain["shift"]["gaussian_noise"]["2"]["nll"] != pytest.approx(nll, rel=0.01)
     assert "temperature" not in plain
+
+
+def test_weights_are_compared_within_one_network_only(runs):
+    one, two = (store.open(runs / f"net{seed}") for seed in (0, 1))
+    assert weights.share_a_network(one, two)
+    config = json.loads(json.dumps(two.config))
+    config["options"]["problem"]["activation"] = "silu"
+    assert not weights.share_a_network(one, dataclasses.replace(two, config=config))
 
 
 def test_an_evaluation_that_was_stopped_goes_on(runs, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symjax import mesh, run, store
+from symjax.run.signals import Signal
 from symjax.samplers import cyclical, hmc, nuts, sgld, split_hmc
 
 
@@ -86,7 +87,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
     """Stopped again and again, after chunks of one iteration or draw, and continued."""
     whole = run_on(case, 8)[0]
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", StopAtThirdChunk)
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
@@ -134,12 +135,12 @@ def test_memory_of_a_step_does_not_grow_with_its_number_of_steps(build):
     assert scratch(5000) <= scratch(50) + 1000
 
 
-class StopAtThirdChunk:
-    """Asked twice a chunk: whether to save, and whether to stop."""
+class StopAtThirdChunk(Signal):
+    """Asked once a chunk."""
 
-    requested = True
     times_asked = 0
 
-    def __bool__(self):
+    @property
+    def kind(self):
         self.times_asked += 1
-        return self.times_asked > 4
+        return Signal.INTERRUPT if self.times_asked > 2 else Signal.NONE

@@ -59,9 +59,12 @@ def move(key, params, y, algorithm, num_transitions):
     data = Data(jnp.asarray(X), y, jnp.ones(len(X), bool))
     init_key, key = jax.random.split(key)
     state = algorithm.init(init_key, params, data)
-    for i in range(num_transitions):
-        state, _ = algorithm.step(jax.random.fold_in(key, i), state, data)
-    return state.position
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
+
+    def advance(i, state):
+        return algorithm.step(jax.random.fold_in(key, i), state, data)[0]
+
+    return jax.lax.fori_loop(0, num_transitions, advance, state).position
 
 
 def statistics(params, y):

@@ -1,5 +1,9 @@
 """Laplace approximations against closed forms, Hessians and SciPy."""
 
+import os
+import subprocess
+import sys
+
 import cases
 import jax
 import jax.numpy as jnp
@@ -361,6 +365,39 @@ def test_low_rank_on_eight_devices_is_that_of_one():
         ).draws
 
     np.testing.assert_allclose(eigenvalues(1), eigenvalues(8), rtol=1e-3)
+
+
+ALONE = """
+import jax, optax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from symjax import densities, posterior, run
+from symjax.approximations import laplace
+from symjax.types import Data
+
+jax.config.update("jax_num_cpu_devices", 8)
+log_posterior = posterior.build(
+    lambda params, x: x @ params,
+    densities.Prior(dist.Normal(0.0, 1.0)),
+    densities.gaussian(0.5),
+)
+made = laplace.build(log_posterior, optimiser=optax.sgd(0.0), structure="full")
+x = jax.random.normal(jax.random.key(0), (16, 550))
+data = Data(x, x[:, :1], jnp.ones(16, bool))
+start = jnp.zeros((3, 550, 1))
+run.fit(jax.random.key(0), made, start, data, num_steps=1, show_progress=False)
+"""
+
+
+def test_members_are_decomposed_on_devices_of_one_cpu():
+    """In a process of its own, since it would hang for ever."""
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    subprocess.run(
+        [sys.executable, "-c", ALONE],
+        check=True,
+        timeout=240,
+        env=environment | {"JAX_PLATFORMS": "cpu"},
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from symjax import launching
 from tpu import launch
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Wait for something; whether it came."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -51,7 +51,7 @@ def pids(tmp_path):
 
 
 def none_is_left(tmp_path):
-    return until(lambda: not any(map(is_alive, pids(tmp_path))), 5)
+    return until(lambda: not any(map(is_alive, pids(tmp_path))), 30)
 
 
 def launched(command, *options):
@@ -97,16 +97,16 @@ def test_a_plan_of_nothing_is_refused(wrong):
 
 def test_one_that_fails_ends_all_with_what_they_started(program, tmp_path, capfd):
     text = """
-child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(90)"])
 note(child.pid)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while me == "1" and len(list(folder.glob("pid-*"))) < 6: time.sleep(0.02)
 if me == "1": sys.exit(7)
-time.sleep(60)
+time.sleep(90)
 """
     start = time.monotonic()
     assert here(program(text), num_processes=3).code == 7
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 50
     assert len(pids(tmp_path)) == 6
     assert none_is_left(tmp_path)
     said = capfd.readouterr().err
@@ -122,13 +122,13 @@ def test_the_others_may_stop_by_themselves(program, capfd):
 
 
 def test_a_killed_process_is_seen(program, tmp_path):
-    text = "if me == '0': os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)"
+    text = "if me == '0': os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(90)"
     assert here(program(text)).code == 137
     assert none_is_left(tmp_path)
 
 
 def test_a_program_that_is_not_there_leaves_nothing(program, tmp_path, capsys):
-    good = launching.Process(program("time.sleep(60)"), {"SYMJAX_PROCESS_ID": "0"})
+    good = launching.Process(program("time.sleep(90)"), {"SYMJAX_PROCESS_ID": "0"})
     with pytest.raises(FileNotFoundError):
         launching.run([good, launching.Process(("/nonexistent",), {})])
     assert none_is_left(tmp_path)
@@ -144,7 +144,7 @@ def stop(*_):
 (folder / f"stopped-{me}").write_text("")
 signal.signal(signal.SIGTERM, stop)
 (folder / f"ready-{me}").touch()
-time.sleep(60)
+time.sleep(90)
 """
 
 
@@ -155,7 +155,7 @@ def test_a_request_to_stop_is_passed_on_once(program, tmp_path, number):
     popen = launched(command, "--max-restarts", "3")
     assert until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     popen.send_signal(number)
-    assert popen.wait(timeout=20) == 42, "asked to stop, it starts nothing again"
+    assert popen.wait(timeout=60) == 42, "asked to stop, it starts nothing again"
     popen.communicate()
     assert [(tmp_path / f"stopped-{me}").read_text() for me in (0, 1)] == ["x", "x"]
     assert none_is_left(tmp_path)
@@ -163,21 +163,21 @@ def test_a_request_to_stop_is_passed_on_once(program, tmp_path, number):
 
 def test_a_second_request_kills(program, tmp_path):
     text = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    text += "(folder / f'ready-{me}').touch()\ntime.sleep(60)"
+    text += "(folder / f'ready-{me}').touch()\ntime.sleep(90)"
     popen = launched(program(text))
     assert until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     popen.terminate()
     assert b"once more kills" in popen.stderr.readline()
     popen.terminate()
-    assert popen.wait(timeout=20) == 137
+    assert popen.wait(timeout=60) == 137
     popen.communicate()
     assert none_is_left(tmp_path)
 
 
 def test_a_launcher_that_is_killed_leaves_nothing(program, tmp_path):
-    text = "note(subprocess.Popen(['sleep', '60']).pid)\n"
+    text = "note(subprocess.Popen(['sleep', '90']).pid)\n"
     text += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    text += "(folder / f'ready-{me}').touch()\ntime.sleep(60)"
+    text += "(folder / f'ready-{me}').touch()\ntime.sleep(90)"
     popen = launched(program(text))
     assert until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     popen.kill()
@@ -268,13 +268,13 @@ def test_symjax_rehearse_is_the_same_launcher():
     code = "from symjax.cli import main; main()"
     words = ["rehearse", "--processes", "2", "--grace", "0.5", "--"]
     asked = [sys.executable, "-c", code, *words, "sample", "--sampler", "none"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     lines = done.stdout.splitlines()
     assert {line[:4] for line in lines} == {"[0] ", "[1] "}
     assert "ended with exit code 2" in done.stderr
 
     asked = [sys.executable, "-c", code, "rehearse"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "rehearse -- sample" in done.stderr

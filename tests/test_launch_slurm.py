@@ -63,12 +63,12 @@ class Queue:
         (self.folder / "program.json").write_text(json.dumps(plan))
         variables = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
-            "SLURM_SUBMIT_DIR": str(self.folder),
             "SLURM_JOB_ID": "17",
             "SLURM_RESTART_COUNT": str(restarts),
         }
         return subprocess.Popen(
             ["bash", "-c", self.text],
+            cwd=self.folder,
             env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -90,10 +90,11 @@ def queue(tmp_path):
 
 def test_a_job_that_is_done_is_not_requeued(queue):
     popen = queue.start()
-    out, _ = popen.communicate(timeout=60)
+    out, _ = popen.communicate(timeout=120)
     assert popen.returncode == 0
     assert "attempt 0 ended with exit code 0" in out
     assert not queue.requeues()
+    assert not list(queue.folder.glob("*.codes"))
     for host in (0, 1):
         lines = (queue.run / f"attempts-host-{host}").read_text().splitlines()
         words = ["sample", "--out", str(queue.run), *HOSTILE]
@@ -102,11 +103,11 @@ def test_a_job_that_is_done_is_not_requeued(queue):
 
 def test_a_preempted_job_requeues_itself_and_resumes(queue):
     popen = queue.start(host_0=[42, 0], host_1=[42, 0])
-    out, _ = popen.communicate(timeout=60)
+    out, _ = popen.communicate(timeout=120)
     assert "attempt 0 ended with exit code 42" in out
     assert queue.requeues() == ["requeue 17"]
     popen = queue.start(restarts=1, host_0=[42, 0], host_1=[42, 0])
-    popen.communicate(timeout=60)
+    popen.communicate(timeout=120)
     assert popen.returncode == 0
     assert queue.requeues() == ["requeue 17"]
     last = (queue.run / "attempts-host-1").read_text().splitlines()[-1]
@@ -115,7 +116,7 @@ def test_a_preempted_job_requeues_itself_and_resumes(queue):
 
 def test_requeues_end(queue):
     popen = queue.start(restarts=2, host_0=[42], host_1=[42])
-    out, _ = popen.communicate(timeout=60)
+    out, _ = popen.communicate(timeout=120)
     assert popen.returncode == 42
     assert "2 restarts are used up" in out
     assert not queue.requeues()
@@ -127,7 +128,7 @@ def test_the_task_that_failed_decides_not_the_one_that_was_killed(
 ):
     """Slurm kills the other task, and says 137 for both."""
     popen = queue.start(host_0=["wait"], host_1=[code])
-    out, _ = popen.communicate(timeout=60)
+    out, _ = popen.communicate(timeout=120)
     assert f"ended with exit code {code}\n" in out
     assert len(queue.requeues()) == requeues
     assert not any(map(is_alive, queue.pids()))
@@ -135,13 +136,13 @@ def test_the_task_that_failed_decides_not_the_one_that_was_killed(
 
 def test_a_job_that_is_cancelled_saves_and_stays_away(queue):
     popen = queue.start(host_0=["wait"], host_1=["wait"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(queue.pids()) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in queue.pids():  # scancel signals the tasks and the script
         os.killpg(os.getpgid(pid), 15)
     popen.terminate()
-    out, _ = popen.communicate(timeout=60)
+    out, _ = popen.communicate(timeout=120)
     assert popen.returncode == 42
     assert "ended with exit code 42" in out
     assert not queue.requeues()

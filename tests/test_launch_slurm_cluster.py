@@ -121,7 +121,11 @@ class Cluster:
         return until(lambda: wanted.items() <= self.shown(job).items())
 
     def hurry(self, job: str) -> None:
-        """Start a requeued job now: Slurm would wait for two minutes."""
+        """Start a requeued job soon: Slurm would wait for two minutes.
+
+        In the second in which it was ended, its nodes still refuse it.
+        """
+        time.sleep(2)
         self("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def starts(self, host: int) -> list[list[str]]:

@@ -1,11 +1,14 @@
 """The launcher of TPU slices, against a stand-in for the cloud."""
 
+import json
 import shlex
+import subprocess
+import sys
 
 import pytest
 from cloud import Cloud
 
-from tpu import hosts, launch, supervision, tpu_vm
+from tpu import hosts, launch, supervision, tpu_vm, worker as worker_file
 
 
 HOSTILE = ("--data", "a b'c\"d", "$HOME `id` $(id) \\", "*", "", "--", "ü\n;x")
@@ -218,3 +221,64 @@ def test_a_dry_run_prints_every_command_and_runs_none(capsys, monkeypatch):
         == 0
     )
     assert "--placement-policy=a-policy" in capsys.readouterr().out
+
+
+# What runs on each host.
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """Run an action on one host, and give its exit code and its answer."""
+    monkeypatch.setenv("SYMJAX_LAUNCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOSTNAME", "host-7")
+
+    def act(*words):
+        done = subprocess.run(
+            [sys.executable, "-S", worker_file.__file__, *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        found = hosts.answers(done.stdout)
+        return done.returncode, found[0] if found else None
+
+    yield act
+    act("stop")
+
+
+def test_a_host_starts_one_program_at_a_time(worker):
+    assert worker("status") == (0, {"host": "host-7", "state": "none"})
+    program = ("--", "sleep", "90")
+    code, first = worker("start", "--attempt", "1", *program)
+    assert (code, first["state"]) == (0, "running")
+    code, again = worker("start", "--attempt", "1", *program)
+    assert (code, again["attempt"]) == (0, 1), "asked twice, as after a lost answer"
+    assert worker("start", "--attempt", "2", *program)[0] == 1
+    assert worker("status")[1]["state"] == "running"
+    _, stopped = worker("stop")
+    assert (stopped["state"], stopped["code"]) == ("ended", 143)
+    assert worker("start", "--attempt", "2", *program)[1]["state"] == "running"
+
+
+def test_a_host_that_was_restarted_says_that_it_lost_its_program(worker, tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    note = {"attempt": 0, "state": "running", "pid": gone.pid}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "status.json").write_text(json.dumps(note))
+    _, answer = worker("status")
+    assert (answer["state"], answer["code"]) == ("ended", 137)
+
+
+def test_a_program_that_cannot_start_is_what_was_typed(worker, tmp_path):
+    worker("start", "--", "no-such-program")
+    _, answer = worker("status")
+    assert (answer["state"], answer["code"]) == ("ended", 2)
+    assert "no-such-program" in (tmp_path / "home" / "log").read_text()
+
+
+def test_answers_are_found_wherever_they_are():
+    line = 'symjax-host {"host": "a", "n": {"b": 1}}'
+    other = line.replace('"a"', '"c"')
+    text = f"noise\n{line}{other}\n\nsymjax-host {{broken\n{line}"
+    assert [each["host"] for each in hosts.answers(text)] == ["a", "c"]

@@ -79,7 +79,14 @@ def test_a_gradient_costs_one_all_reduce_and_no_all_gather(case, micro_batch):
         chunks.Plan(0, 4, 1),
         mesh.make_mesh(2, jax.devices()[:8]),
     )
-    state = programs.init(programs.keys[:, 0], programs.params, programs.data)[0]
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=programs.sharding
+        ),
+        jax.eval_shape(
+            programs.init, programs.keys[:, 0], programs.params, programs.data
+        )[0],
+    )
     text = (
         programs.advance.lower(programs.keys[:, 1], state, programs.data, 0, 4, 1)
         .compile()

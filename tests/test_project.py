@@ -16,7 +16,7 @@ import symjax
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-MODULES = sorted((CHECKOUT / "symjax").rglob("*.py"))
+MODULES = sorted([*CHECKOUT.glob("symjax/**/*.py"), *CHECKOUT.glob("tpu/*.py")])
 FIRST_MINOR, MINOR_BEYOND = [
     int(minor) for minor in re.findall(r"3\.(\d+)", PROJECT["requires-python"])
 ]

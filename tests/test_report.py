@@ -344,8 +344,11 @@ def test_verdict_gives_the_numbers_it_rests_on():
     assert f"{share} (largest {rhat.max():.2f})" in text
     best, ceiling = comparison.methods[0], comparison.between_chains
     assert f"total variation {best.total_variation:.3g}" in text
-    assert f"{ceiling.total_variation:.3g} from the others" in text
-    assert f"{best.total_variation / ceiling.total_variation:.1f} times as far" in text
+    error = ceiling.errors["total_variation"]
+    assert f"{ceiling.total_variation:.3g} ± {error:.1g} from the others" in text
+    far = best._replace(total_variation=2 * ceiling.total_variation)
+    text = said(comparison._replace(methods=(far,)))
+    assert "2.0 times as far" in text
 
 
 def test_verdict_names_the_method_that_is_ahead_in_agreement_only():

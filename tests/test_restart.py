@@ -82,7 +82,7 @@ def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
 ):
     whole = sample(num_draws=4, num_warmup=60)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.loop._Stop", StopAtThirdChunk)
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
     kept, messages = run.NewRun(tmp_path / "run"), ()
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
         with contextlib.suppress(run.Stopped):

@@ -240,7 +240,7 @@ def _add_7x(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     add = parser.add_argument
     add("--name", required=True, help="of the node pool")
     add("--cluster", required=True, help="of GKE")
-    add("--location", required=True, help="region or zone of the cluster")
+    add("--location", required=True, help="zone of the slice")
     add("--topology", required=True, help="such as 2x2x4")
     add("--spot", action="store_true", help="cheaper, may be preempted")
     parser.set_defaults(needs_command=lambda _: False)

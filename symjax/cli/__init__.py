@@ -1,19 +1,13 @@
-"""The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`.
-
-Exit codes: 0, 2 for what was typed, 1 for everything else.
-"""
+"""The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`."""
 
 import signal
 import sys
-import traceback
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 
-from symjax.cli import rehearsal
+from symjax.cli import ending, rehearsal
 from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
 from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
@@ -46,23 +40,30 @@ def main() -> None:
         ),
     )
     # A run that samples takes the signal itself, saves, and says how to continue.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, ending.terminate)
     try:
-        if isinstance(command, Sample | Fit) and command.resume is not None:
-            _check_alone(sys.argv[2:])
         if isinstance(command, Rehearse):
             sys.exit(rehearsal.rehearse(command, behind))
+        if isinstance(command, Sample | Fit):
+            if command.resume is not None:
+                _check_alone(sys.argv[2:])
+            ending.begin(command.processes)
+        else:
+            typed = command.sample.processes if isinstance(command, Sweep) else None
+            ending.refuse_several(type(command).__name__.lower(), typed)
         _dispatch(command, Console())
-    except KeyboardInterrupt:
-        _fail(
-            "Interrupted. What run directories hold is safe; what had not begun to be "
-            "saved is to be started again.",
-            1,
-        )
+        if isinstance(command, Sample | Fit):
+            _finish()
+    except KeyboardInterrupt as error:
+        ending.end_by_signal(error)
     except Exception as error:
-        if not _is_explained(error):
-            raise
-        _fail(str(error), 2 if isinstance(error, ValueError | TypeError) else 1)
+        ending.end_by_error(error)
+
+
+def _finish() -> None:
+    from symjax import hosts
+
+    hosts.finish()
 
 
 def _dispatch(command: Command, console: Console) -> None:
@@ -102,21 +103,3 @@ def _check_alone(words: list[str]) -> None:
             f"`--resume` takes all options from the run, got {' '.join(others)} "
             "besides. Leave that out, or begin a new run."
         )
-
-
-def _is_explained(error: Exception) -> bool:
-    """Whether symjax itself raised the error, in words for the user.
-
-    What other packages raise from within is a defect here, and keeps its traceback.
-    """
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return Path(__file__).parents[1] in Path(last.filename).parents
-
-
-def _fail(message: str, code: int) -> None:
-    Console(stderr=True).print(
-        f"[bold red]Error:[/bold red] {escape(message)}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    sys.exit(code)

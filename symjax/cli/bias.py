@@ -14,8 +14,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 from rich.console import Console
 
-from symjax import evaluation, mesh as meshes, report, run, store
-from symjax.cli import methods
+from symjax import evaluation, hosts, report, run, store
+from symjax.cli import methods, starts
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import SpreadComparison
@@ -46,7 +46,7 @@ def num_iterations(command: Sample) -> int:
 
 def check(command: Sample, built: Posterior, path: Path, console: Console) -> None:
     """Make the check for a finished run, say what it found, and record it."""
-    if (path / "bias.json").exists():
+    if hosts.share((path / "bias.json").exists()):
         return
     kept = store.open(path)
     # Fewer than asked for, if the time was up.
@@ -66,6 +66,8 @@ def check(command: Sample, built: Posterior, path: Path, console: Console) -> No
     )
     try:
         compared = _compare(command, built, kept, num_draws)
+        if compared is None:
+            return
     except (ValueError, run.NonFiniteError) as error:
         console.print(
             f"[bold]Warning:[/bold] the step size's bias was not checked. {error}",
@@ -93,7 +95,8 @@ def _num_draws(made: int) -> int:
 
 def _compare(
     command: Sample, built: Posterior, kept: store.Run, num_draws: int
-) -> SpreadComparison:
+) -> SpreadComparison | None:
+    """The comparison, on host 0; None on others, which only sample."""
     algorithm, halve = methods.halve(command, built)
     state = _last_state(command, built, kept)
     result = run.sample(
@@ -104,7 +107,10 @@ def _compare(
         num_draws=num_draws,
         thinning=2 * command.thinning,
         num_burn_in=2 * command.thinning * (num_draws // 4),
+        mesh=starts.make_mesh(command),
     )
+    if not hosts.is_first():
+        return None
     return evaluation.compare_spread(
         _predictions(built, kept.lazy(built.shapes)),
         _predictions(built, result.draws),
@@ -119,7 +125,7 @@ def _last_state(command: Sample, built: Posterior, kept: store.Run) -> Any:
         return algorithm.init(key, built.init(key), built.dataset.train)
 
     keys = jax.random.split(jax.random.key(0), command.num_chains)
-    sharding = NamedSharding(meshes.make_mesh(command.num_chains), P("chain"))
+    sharding = NamedSharding(starts.make_mesh(command), P("chain"))
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         jax.eval_shape(jax.vmap(begin), keys),

@@ -8,17 +8,16 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from symjax import checks, run, store
-from symjax.cli import bias, fitting, methods, plan, posteriors, warmups
-from symjax.cli.fits import Ensemble
-from symjax.cli.options import Fit, Problem, Sample, rebuild
+from symjax import checks, hosts, run, store
+from symjax.cli import bias, fitting, methods, plan, posteriors, starts, warmups
+from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
 from symjax.store import Run
 from symjax.types import Algorithm, Params
 
 
-NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes")
+NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes", "processes")
 """Options that say where and how, not what; a run does not record them."""
 
 
@@ -34,32 +33,57 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         `Stopped`, which says how to continue.
     """
     kept = None
+    for path in (command.out, command.resume):
+        starts.refuse_bucket(path)
     if command.resume is not None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
     _check(command)
-    parallel = _num_chains(command)
-    built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
+    mesh = starts.make_mesh(command)
+    built = _build_on_all(command, kept)
     algorithm = methods.build(command, built)
     if command.dry_run:
         gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, algorithm, gradients, console)
+        plan.show(command, built, mesh, algorithm, gradients, console)
         return None
     if kept is not None:
         check_data(kept, built)
         if kept.committed.finished:
             return _say_finished(command, built, kept, console)
+        hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
         return _run_and_say(command, built, algorithm, kept, None, console)
-    path = command.out or _free_path(command)
-    store.claim(path)
+    path = Path(hosts.share(str(command.out or starts.free_path(command))))
+    if hosts.is_first():
+        store.claim(path)
+    hosts.barrier("claim")
+    hosts.write_logs(path, _how_to_continue(command, path))
     params = None
     if isinstance(command, Sample) and command.warmup == "auto":
-        params = _starts(command, built)
+        params = starts.make(command, built)
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
     new = run.NewRun(path, describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
+
+
+def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
+    """The posterior, after a comparison of all hosts."""
+    options = describe_options(command)
+    what = {f"--{name}": value for name, value in store.flatten(options).items()}
+    resumed = None if kept is None else kept.config
+    hosts.require_equal(store.describe_environment() | what | {"run": resumed})
+    parallel = starts.num_chains(command)
+    built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
+    hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})
+    # It is chosen by the memory that a machine has.
+    size = hosts.share(built.log_posterior.micro_batch)
+    density = replace(built.log_posterior, micro_batch=size)
+    return built._replace(log_posterior=density)
+
+
+def _how_to_continue(command: Sample | Fit, path: Path) -> str:
+    return f"symjax {_name(command)} --resume {path}"
 
 
 def _check(command: Sample | Fit) -> None:
@@ -102,18 +126,18 @@ def _run_and_say(
 ) -> Path:
     """Run to the end and say what the user must know.
 
-    Raises:
-        Stopped: if a signal asked for it; it says how to continue.
+    What stops it says how to continue.
     """
     path = Path(kept.path)
     start = time.monotonic()
     try:
         result = _run(command, built, algorithm, kept, params)
     except Stopped as stopped:
+        if not (path / "config.json").exists():
+            raise type(stopped)(f"{stopped} Start it again.") from None
         _add_seconds(path, start)
-        raise Stopped(
-            f"{stopped} Continue with: symjax {_name(command)} --resume {path}"
-        ) from None
+        how = _how_to_continue(command, path)
+        raise type(stopped)(f"{stopped} Continue with: {how}") from None
     _add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
@@ -132,14 +156,19 @@ def _check_bias(
 
 def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
     """What a run directory records of its command."""
+    return {
+        "command": _name(command),
+        "options": describe_options(command),
+        "data_fingerprint": built.dataset.fingerprint,
+    }
+
+
+def describe_options(command: Sample | Fit) -> dict[str, Any]:
+    """The options that say what is run."""
     options = asdict(command)
     for name in NOT_OF_THE_RUN:
         options.pop(name, None)
-    return {
-        "command": _name(command),
-        "options": options,
-        "data_fingerprint": built.dataset.fingerprint,
-    }
+    return options
 
 
 def check_data(kept: Run, built: Posterior) -> None:
@@ -197,7 +226,8 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
             f"{kept.path} holds aligned draws: continue the run that they are of, and "
             "align it again."
         )
-    given = {name: getattr(command, name) for name in ("resume", "dry_run")}
+    names = ("resume", "dry_run", "processes")
+    given = {name: getattr(command, name) for name in names}
     if isinstance(command, Sample):
         given["max_minutes"] = command.max_minutes
     recorded = rebuild_command(kept)
@@ -218,13 +248,14 @@ def _run(
 ) -> run.Result:
     begins = isinstance(kept, run.NewRun) or not kept.committed.has_state
     if params is None:
-        params = _starts(command, built, optimised=begins)
-    run_key = _keys(command)[1]
+        params = starts.make(command, built, optimised=begins)
+    run_key = starts.split_keys(command)[1]
     train = built.dataset.train
+    where: dict[str, Any] = {"store": kept, "mesh": starts.make_mesh(command)}
     if isinstance(command, Fit) and isinstance(algorithm, Algorithm):
         num_draws = fitting.num_draws(command)
         return run.sample(
-            run_key, algorithm, params, train, num_draws=num_draws, store=kept
+            run_key, algorithm, params, train, num_draws=num_draws, **where
         )
     if isinstance(command, Fit):
         return run.fit(
@@ -234,7 +265,7 @@ def _run(
             train,
             num_steps=fitting.options_of(command).num_steps,
             num_draws=fitting.num_draws(command),
-            store=kept,
+            **where,
         )
     return run.sample(
         run_key,
@@ -245,63 +276,18 @@ def _run(
         thinning=command.thinning,
         max_seconds=command.max_minutes and 60 * command.max_minutes,
         restart_stuck=command.restart_stuck,
-        store=kept,
+        **where,
     )
-
-
-def _keys(command: Sample | Fit) -> Any:
-    """Of the starts, of the run, and of the starts' optimisation."""
-    return jax.random.split(jax.random.key(command.seed), 3)
-
-
-def _starts(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Params:
-    """Where the chains or members start; only their shapes if not `optimised`."""
-    start_key, _, map_key = _keys(command)
-    keys = jax.random.split(start_key, _num_chains(command))
-    params = jax.vmap(built.init)(keys)
-    if isinstance(command, Fit) or command.start == "init" or not optimised:
-        return params
-    return find_map(map_key, built, params, command.map_steps)
-
-
-def find_map(key: Any, built: Posterior, params: Params, num_steps: int) -> Params:
-    """One optimised start for each chain, from its own initialisation."""
-    options = Ensemble(num_steps=num_steps, batch_size=None)
-    optimised = run.fit(
-        key,
-        fitting.build_ensemble(options, built),
-        params,
-        built.dataset.train,
-        num_steps=num_steps,
-    )
-    return jax.tree.map(lambda leaf: leaf[:, 0], optimised.draws)
-
-
-def _num_chains(command: Sample | Fit) -> int:
-    return command.num_members if isinstance(command, Fit) else command.num_chains
 
 
 def _name(command: Sample | Fit) -> str:
     return type(command).__name__.lower()
 
 
-def _free_path(command: Sample | Fit) -> Path:
-    method = command.method if isinstance(command, Fit) else command.sampler
-    problem: Problem = command.problem
-    data = Path(problem.data).stem.replace(":", "-")
-    base = Path("runs", f"{data}-{problem.model}-{method}")
-    number = 1
-    path = base
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
-
-
 def _add_seconds(path: Path, start: float) -> None:
-    store.write_json(
-        path / "timing.json", {"seconds": seconds(path) + time.monotonic() - start}
-    )
+    if hosts.is_first():
+        total = seconds(path) + time.monotonic() - start
+        store.write_json(path / "timing.json", {"seconds": total})
 
 
 def seconds(path: Path) -> float:

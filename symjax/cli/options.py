@@ -55,6 +55,32 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Processes:
+    """The processes and devices that the chains run on.
+
+    Attributes:
+        distributed: One process, off, or one of several, ADDRESS,N,ID: where process 0
+            is reached (host:port), how many there are, and which this is, from 0.
+            auto: as JAX_COORDINATOR_ADDRESS, SYMJAX_NUM_PROCESSES and
+            SYMJAX_PROCESS_ID say, or else Slurm, Open MPI, Kubernetes or a Cloud TPU.
+        mesh: How the devices of all processes are shared out, such as chain=4,data=8.
+            Default: as many groups of chains as there can be.
+        heartbeat_seconds: Silence after which a process counts as lost, and the others
+            stop. Default: SYMJAX_HEARTBEAT_SECONDS, or 30.
+        shutdown_seconds: How long they wait for each other at the end. Default:
+            SYMJAX_SHUTDOWN_SECONDS, or 30.
+        initialization_seconds: How long they wait for each other at the start.
+            Default: SYMJAX_INITIALIZATION_SECONDS, or 300.
+    """
+
+    distributed: str = "auto"
+    mesh: str | None = None
+    heartbeat_seconds: int | None = None
+    shutdown_seconds: int | None = None
+    initialization_seconds: int | None = None
+
+
+@dataclass(frozen=True)
 class Sample:
     """Run Markov chains and keep them in a run directory.
 
@@ -131,6 +157,7 @@ class Sample:
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
 
 @dataclass(frozen=True)
@@ -168,6 +195,7 @@ class Fit:
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
 
 @dataclass(frozen=True)
@@ -199,6 +227,7 @@ class Resuming:
     resume: Path
     dry_run: bool = False
     max_minutes: float | None = None
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ import time
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from symjax import mesh as meshes, trees
+from symjax import hosts, mesh as meshes, trees
 from symjax.cli import bias, fitting, methods
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
@@ -23,6 +23,7 @@ REPEATS = 5
 def show(
     command: Sample | Fit,
     built: Posterior,
+    mesh: Mesh,
     algorithm: Algorithm | Approximation,
     gradients: int,
     console: Console,
@@ -32,6 +33,7 @@ def show(
     Args:
         command: What is planned.
         built: Its posterior.
+        mesh: Of the devices.
         algorithm: What runs.
         gradients: Gradients of one iteration of one chain.
         console: Where to print.
@@ -47,7 +49,6 @@ def show(
         iterations = num_warmup + num_draws * command.thinning
         checked = bias.num_iterations(command)
         iterations += checked
-    mesh = meshes.make_mesh(num_chains)
     batch_size = methods.batch_size(command)
     seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
     shapes = jax.eval_shape(built.init, jax.random.key(0))
@@ -79,6 +80,8 @@ def show(
         "estimated time": f"{_duration(total)}, without compiling"
         + (" and without the optimised starts" if _starts_from_map(command) else ""),
     }
+    if not hosts.is_first():
+        return
     table = Table(title="Plan (nothing was run)", show_header=False, box=None)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from symjax import tuning
+from symjax import hosts, tuning
 from symjax.cli.methods import UNADJUSTED
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
@@ -78,6 +78,7 @@ def tune(command: Sample, built: Posterior, params: Params, console: Console) ->
             said.append(warmup)
         else:
             said.append(f"{picked['num_warmup']} iterations of warm-up: {_why(matrix)}")
+    picked = hosts.share(picked)
     for sentence in said:
         console.print(f"Picked {sentence}.", highlight=False)
     return replace(command, **{command.sampler: replace(given, **picked)})

@@ -38,7 +38,8 @@ def spaces(run: Run, built: Posterior) -> dict[str, Space]:
 
     Those that the symmetries of the network allow. Aligned are all draws, also those of
     methods, to one network of the reference, by their weights. A canonical form takes
-    no network to be near to.
+    no network to be near to; where the network has scalings these are removed with it,
+    which are no symmetries of the prior, so that it is a summary, not a draw.
 
     Args:
         run: The reference.

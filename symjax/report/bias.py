@@ -9,13 +9,26 @@ from symjax.report.comparison import Comparison
 
 
 def findings(comparison: Comparison) -> list[Finding]:
-    """One finding for each unadjusted sampler, the reference first."""
+    """One finding for each unadjusted sampler, the reference first.
+
+    Those that were not checked share one.
+    """
     every = (comparison.reference, *comparison.methods)
-    return [
+    unchecked = [scores.name for scores in every if scores.bias == "unchecked"]
+    checked = [
         bias_finding(scores.name, scores.bias)
         for scores in every
-        if scores.bias is not None
+        if isinstance(scores.bias, SpreadComparison)
     ]
+    if len(unchecked) < 2:
+        return [*checked, *(bias_finding(name, "unchecked") for name in unchecked)]
+    names = f"{', '.join(unchecked[:-1])} and {unchecked[-1]}"
+    text = (
+        f"{names} have no accept step, so that their step sizes bias them, which no "
+        "R-hat shows. By how much was not checked; symjax sample --resume makes up for "
+        "that, except of the published baselines."
+    )
+    return [*checked, Finding("note", text)]
 
 
 def bias_finding(name: str, found: SpreadComparison | Literal["unchecked"]) -> Finding:

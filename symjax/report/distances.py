@@ -19,7 +19,7 @@ MOST_DRAWS = 256
 _MOST_QUANTITIES = 20_000
 """Of a draw."""
 
-_MOST_BYTES = 2**30
+_MOST_BYTES = 2**28
 """Of whole draws that are held to be transformed."""
 
 _NUM_PERMUTATIONS = 999
@@ -51,7 +51,7 @@ def sample(
 
     Of at most some 256 draws, evenly spaced in every chain, and, where there are more,
     of a random sample of 20,000 quantities, the same at each call. To be transformed
-    they are held whole, and are fewer where 256 take more than 1 GB.
+    they are held whole, and are fewer where 256 take more than 256 MB.
 
     Args:
         draws: A pytree with leading `(chain, draw)` on every leaf, which may be read

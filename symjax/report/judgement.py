@@ -157,15 +157,18 @@ def _ceiling(comparison: Comparison, best: Scores) -> tuple[Tone, str]:
             "one chain of the reference comes to the others, and there is one chain."
         )
     ceiling, distance = _distance(between), _distance(best)
-    text = f"One chain of the reference is {ceiling:.3g} from the others, the ceiling: "
-    if distance > ceiling:
+    errors = [scores.errors.get("total_variation", 0.0) for scores in (between, best)]
+    shown = f"{ceiling:.3g} ± {errors[0]:.1g}" if errors[0] else f"{ceiling:.3g}"
+    text = f"One chain of the reference is {shown} from the others, the ceiling: "
+    if distance - ceiling > 2 * math.hypot(*errors):
         ratio = distance / ceiling if ceiling else math.inf
         return "note", f"{text}{best.name} is {ratio:.1f} times as far."
     agree = _agree(comparison)
     if agree:
         return "good", f"{text}{best.name} can't be told from another chain."
     doubt = "" if agree is None else ", which says little while the chains disagree"
-    return "note", f"{text}{best.name} is nearer than that{doubt}."
+    where = "nearer than" if distance <= ceiling else "about as far as"
+    return "note", f"{text}{best.name} is {where} that{doubt}."
 
 
 def _left_out(comparison: Comparison) -> list[Finding]:

@@ -7,16 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
-from symjax import checks
-from symjax.run import trouble
+from symjax import checks, hosts, store as stores
+from symjax.run import requirements, trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
-from symjax.run.loop import conclude, iterate
+from symjax.run.conclusion import conclude
+from symjax.run.loop import iterate
 from symjax.run.memory import Memory
-from symjax.store import Run, create, hold
+from symjax.store import Run
 from symjax.types import Algorithm, Approximation, Data, Key, Params
 
 
@@ -101,14 +100,16 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     checks.at_least(1, num_draws=num_draws, thinning=thinning)
     checks.at_least(0, num_burn_in=num_burn_in)
     checks.positive(max_seconds=max_seconds)
-    _check_dtypes(params)
-    restart_at = _restart_at(algorithm.num_warmup) if restart_stuck else None
+    requirements.check_dtypes(params)
+    restart_at = (
+        requirements.restart_at(algorithm.num_warmup) if restart_stuck else None
+    )
     num_discarded = algorithm.num_warmup + num_burn_in
     plan = Plan(num_discarded, num_draws, thinning, restart_at)
-    _check_schedule(algorithm.schedule, plan.num_iterations)
+    requirements.check_schedule(algorithm.schedule, plan.num_iterations)
     programs = compile_chunks(key, algorithm, params, data, plan, mesh)
     if restart_stuck:
-        _check_restart(programs.info_shape)
+        requirements.check_restart(programs.info_shape)
     result = _execute(
         programs, plan, store, num_draws, show_progress, None, max_seconds
     )
@@ -191,79 +192,14 @@ def _execute(
     return Result(draws, info, (), warmup, kept.fitted)
 
 
-def _restart_at(num_warmup: int) -> int:
-    """Half of the warm-up.
-
-    Raises:
-        ValueError: if that is too short to tell who stands still.
-    """
-    if num_warmup < 40:
-        raise ValueError(
-            "`restart_stuck` needs a warm-up of at least 40 iterations, in which to "
-            f"see which chains stand still, got {num_warmup}."
-        )
-    return num_warmup // 2
-
-
-def _check_dtypes(params: Params) -> None:
-    """Require the precision of step sizes and noise, which a step would change to.
-
-    Raises:
-        TypeError: naming the leaf.
-    """
-    wanted = jnp.zeros(()).dtype
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        found = jnp.result_type(leaf)
-        if jnp.issubdtype(found, jnp.floating) and found != wanted:
-            where = f" at {jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(
-                f"`params` must be {wanted} on every leaf, got {found}{where}. "
-                "Convert it with `astype`."
-            )
-
-
-def _check_restart(info: Any) -> None:
-    """Require chains that can be stuck, and of which one may take another's place.
-
-    Raises:
-        ValueError: if they can't or may not.
-    """
-    if not hasattr(info, "is_accepted"):
-        raise ValueError(
-            "`restart_stuck` must be left out for a sampler without accept step, whose "
-            "chains do not stand still."
-        )
-    if hasattr(info, "temperature"):
-        raise ValueError(
-            "`restart_stuck` must be left out for chains of different temperatures: "
-            "one can't take another's place, and swaps free them."
-        )
-
-
-def _check_schedule(schedule: Callable[[Any], Any] | None, total: int) -> None:
-    """Require a positive step size to the end of the run, at up to 10,000 iterations.
-
-    Raises:
-        ValueError: naming the first iteration without one.
-    """
-    if schedule is None:
-        return
-    iterations = np.unique(np.linspace(0, total - 1, min(total, 10_000)).astype(int))
-    sizes = np.asarray(jax.jit(jax.vmap(schedule))(iterations))
-    bad = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
-    if len(bad):
-        raise ValueError(
-            f"`step_size` must be positive for all {total} iterations of the run, got "
-            f"{sizes[bad[0]]:.3g} at iteration {iterations[bad[0]]}. Make the schedule "
-            "as long as the run, warm-up included, or give it an end above 0."
-        )
-
-
 def _alone(kept: Run | Memory) -> AbstractContextManager[None]:
-    """Keep others from writing the run meanwhile; a finished one is only read."""
-    if isinstance(kept, Memory) or kept.committed.finished:
+    """Keep others from writing the run meanwhile; a finished one is only read.
+
+    Host 0 holds it for all hosts of a program.
+    """
+    if isinstance(kept, Memory) or kept.committed.finished or not hosts.is_first():
         return nullcontext()
-    return hold(kept.path)
+    return stores.hold(kept.path)
 
 
 def _open(
@@ -287,8 +223,10 @@ def _open(
     if isinstance(store, Run):
         for change in store.check_config(store.config | {"run": record}):
             warnings.warn(change, stacklevel=4)
+        hosts.require_equal({"what is saved": store.committed._asdict()})
+        hosts.write_logs(store.path)
         return store
-    return create(
+    return stores.create_on_first(
         store.path,
         config=dict(store.config) | {"run": record},
         params=programs.state_shape.position,

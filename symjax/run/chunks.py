@@ -99,7 +99,7 @@ def compile_chunks(
         return algorithm.step(key, state, data)
 
     state_shape, info_shape = jax.eval_shape(
-        first_step, chain_keys[0], jax.tree.map(lambda leaf: leaf[0], params), data
+        first_step, chain_keys[0], _one_of(params), data
     )
     draw_bytes = trees.num_bytes(state_shape.position)
     num_slots = max(1, min(CHUNK_BYTES // draw_bytes, MAX_CHUNK_DRAWS, plan.num_draws))
@@ -135,6 +135,11 @@ def compile_chunks(
     )
 
 
+def _one_of(params: Params) -> Any:
+    """The shapes of one chain: to index an array would compute on all hosts."""
+    return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), params)
+
+
 def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
     """States of a device's chains, whether they are finite, whether devices differ."""
 
@@ -143,7 +148,7 @@ def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:
         # A weakly typed start would have the loop traced again for the strong type.
         state = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
         differs = meshes.differs_along_data(state)
-        return state, _is_finite(state), jnp.full(len(keys), differs)
+        return state, all_finite(state), jnp.full(len(keys), differs)
 
     return block
 
@@ -177,7 +182,7 @@ def _advance_block(
                 slot * per_slot, (slot + 1) * per_slot, iterate, (state, infos)
             )
             draws = _write(draws, state.position, slot)
-            finite = _is_finite(state.position)
+            finite = all_finite(state.position)
             return state, draws, infos, _write(is_finite, finite, slot)
 
         one = jax.tree.map(lambda leaf: leaf[0], state.position)
@@ -197,7 +202,7 @@ def _finish_block(finish: Callable[..., Any]) -> Callable[..., Any]:
 
     def block(keys: Keys, state: Any, data: Any) -> Any:
         fitted = meshes.vmap_chains(finish, (0, 0, None))(keys, state, data)
-        return fitted, _is_finite(fitted)
+        return fitted, all_finite(fitted)
 
     return block
 
@@ -206,7 +211,7 @@ def _write(buffers: Any, values: Any, index: Any) -> Any:
     return jax.tree.map(lambda b, v: b.at[:, index].set(v), buffers, values)
 
 
-def _is_finite(tree: Any) -> Any:
+def all_finite(tree: Any) -> Any:
     """Whether all numbers of each chain are finite, `(chain,)`."""
     leaves = [
         jnp.all(jnp.isfinite(leaf), axis=range(1, leaf.ndim))

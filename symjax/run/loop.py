@@ -1,19 +1,18 @@
 """The host's part of a run: keep, save, show, look for trouble, stop when asked."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from symjax import progress
+from symjax import hosts, mesh as meshes, progress
 from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs
-from symjax.run.memory import Memory
+from symjax.run.errors import NonFiniteError, Preempted, Stopped
+from symjax.run.memory import Memory, reading_of
+from symjax.run.signals import Signal, stop_signal
 from symjax.store import Run
 
 
@@ -22,14 +21,6 @@ CHUNK_SECONDS = 2.0
 SAVE_SECONDS = 10.0
 """Sampler state is saved after the first chunk that ends this long after the last save,
 and when the loop stops."""
-
-
-class Stopped(RuntimeError):
-    """The run was asked to stop; everything up to its last chunk is saved."""
-
-
-class NonFiniteError(ArithmeticError):
-    """A chain reached parameters or a log density that are not finite."""
 
 
 def iterate(
@@ -57,9 +48,11 @@ def iterate(
         state = _start(programs)
     total = plan.num_iterations
     chunk, saved_at = plan.thinning, time.monotonic()
+    # Of several hosts none stops alone, also where nothing is kept.
+    takes_signals = isinstance(kept, Run) or hosts.count() > 1
     with (
         progress.bar(title, total, done=iteration, show=show_progress) as update,
-        _stop_signal(isinstance(kept, Run)) as stop,
+        stop_signal(takes_signals) as asked,
     ):
         while iteration < total:
             start = time.monotonic()
@@ -76,15 +69,18 @@ def iterate(
             pace = slots * per_slot / (time.monotonic() - start)
             chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
             is_due = time.monotonic() - saved_at > SAVE_SECONDS
-            late = is_over()
+            stop, chunk, is_due, late = _agree(asked, chunk, is_due, is_over())
+            num_kept = plan.num_kept(iteration)
             if iteration < total and (is_due or stop or late):
-                num_kept = plan.num_kept(iteration)
                 kept.commit(state, iteration=iteration, num_draws=num_kept)
+                hosts.log(f"Saved iteration {iteration} of {total}, {num_kept} draws.")
                 saved_at = time.monotonic()
             update(iteration, _describe(info))
             if stop and iteration < total:
-                raise Stopped(_describe_stop(plan, iteration))
-            if late and plan.num_kept(iteration):
+                raise (Preempted if stop == Signal.TERMINATE else Stopped)(
+                    _describe_stop(plan, iteration)
+                )
+            if late and num_kept:
                 break
             if late:
                 raise Stopped(
@@ -94,54 +90,20 @@ def iterate(
     return state, iteration
 
 
-def conclude(
-    programs: Programs,
-    kept: Run | Memory,
-    iteration: int,
-    state: Any,
-    draw: Callable[[Any, Any], Any],
-) -> None:
-    """Keep where members' optimisation ended, and what is drawn and told of them.
+class _Decision(NamedTuple):
+    """What all hosts do after a chunk."""
 
-    Args:
-        programs: Of the run.
-        kept: Where.
-        iteration: Steps done.
-        state: The last, of all members.
-        draw: `(key, fitted) -> draws, told`, of one member.
-    """
-    kept.keep_warmup(jax.tree.map(np.asarray, state.position))
-    # Killed from here on, a run goes on with the finish.
-    kept.commit(state, iteration=iteration, num_draws=0)
-    fitted = state
-    if programs.finish is not None:
-        fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
-        _check_members("fitted by", np.asarray(finite))
-    made = jax.jit(jax.vmap(draw))(programs.keys[:, 2], fitted)
-    draws, told = jax.tree.map(np.asarray, made)
-    # A finite state may stand for deviations that are not.
-    finite = [
-        np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
-        for leaf in jax.tree.leaves(draws)
-    ]
-    _check_members("drawn from", np.all(finite, axis=0))
-    kept.append(draws, 0, None, iteration)
-    if told is not None:
-        kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
+    stop: int
+    chunk: int
+    is_due: int
+    is_late: int
 
 
-def _check_members(what: str, is_finite: np.ndarray) -> None:
-    """Require what is finite of all members.
-
-    Raises:
-        NonFiniteError: naming the others.
-    """
-    if not is_finite.all():
-        members = ", ".join(map(str, np.flatnonzero(~is_finite)))
-        raise NonFiniteError(
-            f"What was {what} member {members} is not finite. Make `learning_rate` "
-            "smaller, or optimise for longer."
-        )
+def _agree(asked: Signal, chunk: int, is_due: bool, is_late: bool) -> _Decision:
+    """Stop if any host was asked to; for the rest host 0 looks at its clock."""
+    kind = Signal.TERMINATE if hosts.is_preempted() else asked.kind
+    votes = hosts.vote(kind, chunk, is_due, is_late)
+    return _Decision(int(votes[:, 0].max()), *(int(vote) for vote in votes[0, 1:]))
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
@@ -180,16 +142,18 @@ def _keep(
 ) -> Any:
     """Hand a chunk's draws and Info over; return the Info."""
     done = slots * per_slot
+    chains, (slots_made, info, is_finite) = reading_of(kept)((draws, info, is_finite))
     # Sliced on the host: on the device each new length would be compiled.
-    info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :done], info)
+    info = jax.tree.map(lambda leaf: leaf[:, :done], info)
     num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
-    slots_made = jax.tree.map(np.asarray, draws)
     draws = jax.tree.map(lambda leaf: leaf[:, :num_draws], slots_made)
     # What follows a chain's first non-finite draw is never committed.
-    _check_finite(np.asarray(is_finite)[:, :slots], iteration, per_slot)
+    _check_finite(chains, is_finite[:, :slots], iteration, per_slot)
     if plan.num_draws and iteration + done == plan.num_discarded:
-        kept.keep_warmup(jax.tree.map(lambda leaf: leaf[:, 0], slots_made))
-    kept.append(draws if num_draws else None, plan.num_kept(iteration), info, iteration)
+        ends = jax.tree.map(lambda leaf: leaf[:, 0], slots_made)
+        kept.keep_warmup(ends, chains)
+    before = plan.num_kept(iteration)
+    kept.append(draws if num_draws else None, before, info, iteration, chains)
     return info
 
 
@@ -197,6 +161,7 @@ def _start(programs: Programs) -> Any:
     state, is_finite, differs = programs.init(
         programs.keys[:, 0], programs.params, programs.data
     )
+    is_finite, differs = meshes.read_all((is_finite, differs)).values
     if np.any(differs):
         raise ValueError(
             "`data` is split over the devices of a chain, but the log density differs "
@@ -204,7 +169,7 @@ def _start(programs: Programs) -> Any:
             "`mesh.sum_over_data`, or use a mesh whose data axis has one device."
         )
     if not np.all(is_finite):
-        chains = ", ".join(map(str, np.flatnonzero(~np.asarray(is_finite))))
+        chains = ", ".join(map(str, np.flatnonzero(~is_finite)))
         raise NonFiniteError(
             f"`params` of chain {chains} give a log density or gradient that is not "
             "finite. Look for NaN in the parameters or the data, or start nearer to "
@@ -224,10 +189,22 @@ def _restore(programs: Programs, kept: Run) -> Any:
     return kept.restore(jax.tree.map(placed, shapes))
 
 
-def _check_finite(is_finite: np.ndarray, iteration: int, per_slot: int) -> None:
-    if is_finite.all():
+def _check_finite(
+    chains: np.ndarray | None, is_finite: np.ndarray, iteration: int, per_slot: int
+) -> None:
+    """Require finite chains on all hosts.
+
+    Raises:
+        NonFiniteError: on all of them, naming the first chain that is not.
+    """
+    own = (-1, 0)
+    if not is_finite.all():
+        row, slot = np.argwhere(~is_finite)[0]
+        own = (int(row if chains is None else chains[row]), int(slot))
+    found = [(chain, slot) for chain, slot in hosts.vote(*own) if chain >= 0]
+    if not found:
         return
-    chain, slot = np.argwhere(~is_finite)[0]
+    chain, slot = min(found)
     first = iteration + slot * per_slot
     raise NonFiniteError(
         f"Chain {chain} left the finite numbers between iterations {first} and "
@@ -244,6 +221,8 @@ def _describe_stop(plan: Plan, iteration: int) -> str:
 
 def _describe(info: Any) -> str:
     """The last chunk in a few words, for the progress bar."""
+    if not len(jax.tree.leaves(info)[0]):
+        return ""  # Another host reads the chains that this one works on.
     parts = []
     if hasattr(info, "acceptance_rate"):
         parts.append(f"acceptance {info.acceptance_rate.mean():.2f}")
@@ -254,38 +233,3 @@ def _describe(info: Any) -> str:
     if hasattr(info, "is_divergent") and info.is_divergent.any():
         parts.append(f"{info.is_divergent.sum()} divergent")
     return ", ".join(parts)
-
-
-class _Stop:
-    """True once a signal asked to stop."""
-
-    requested = False
-
-    def __bool__(self) -> bool:
-        return self.requested
-
-
-@contextmanager
-def _stop_signal(is_stored: bool) -> Iterator[_Stop]:
-    """Turn the first Ctrl-C or SIGTERM into a request; a second one acts at once."""
-    stop = _Stop()
-    if not is_stored or threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.getsignal(kind) for kind in kinds}
-
-    def restore() -> None:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
-    def request(*_: Any) -> None:
-        stop.requested = True
-        restore()
-
-    for kind in kinds:
-        signal.signal(kind, request)
-    try:
-        yield stop
-    finally:
-        restore()

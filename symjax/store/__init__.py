@@ -19,11 +19,13 @@ overwritten when the run goes on.
 """
 
 from symjax.store.commits import Commit
-from symjax.store.directory import claim, create, open
+from symjax.store.directory import claim, create, create_on_first, open
+from symjax.store.environment import describe as describe_environment
 from symjax.store.export import export_arviz, export_npz
 from symjax.store.files import (
     StoreError,
     explained,
+    flatten,
     read_json,
     write_json,
     write_text,

@@ -68,7 +68,9 @@ class Group:
                 for path in self.leaves
             )
 
-    def write(self, tree: Any, start: int, committed: int) -> None:
+    def write(
+        self, tree: Any, start: int, committed: int, chains: np.ndarray | None = None
+    ) -> None:
         """Write a pytree with leaves `(chain, n, ...)` into columns `start` on.
 
         A chunk that holds earlier columns is read, filled up and replaced as a whole:
@@ -78,11 +80,13 @@ class Group:
             tree: As planned in structure, shapes and dtypes.
             start: First column.
             committed: Columns before this one are not touched.
+            chains: Which chains the leaves hold; all by default.
 
         Raises:
             ValueError: if the columns or the tree are not as planned.
         """
-        values = self._checked(tree)
+        chains = np.arange(self.num_chains) if chains is None else chains
+        values = self._checked(tree, len(chains))
         stop = start + values[0].shape[1]
         if not committed <= start <= self.written or stop > self.length:
             raise ValueError(
@@ -91,10 +95,10 @@ class Group:
                 f"(planned), got {start} to {stop}."
             )
         self.written = start
-        if start < stop:
+        if start < stop and len(chains):
             with explained("write to", self.folder):
                 _wait(
-                    array[:, start:stop].write(value)
+                    array.oindex[chains, start:stop].write(value)
                     for array, value in zip(self._arrays.values(), values, strict=True)
                 )
         self.written = stop
@@ -114,7 +118,7 @@ class Group:
                 self._arrays[path].oindex[rows, cells].read() for path in paths
             )
 
-    def _checked(self, tree: Any) -> list[np.ndarray]:
+    def _checked(self, tree: Any, num_chains: int) -> list[np.ndarray]:
         if trees.paths(tree) != list(self.leaves):
             raise ValueError(
                 f"`{self.folder.name}` must have the leaves {list(self.leaves)}, got "
@@ -123,7 +127,7 @@ class Group:
         values = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         count = values[0].shape[1:2]
         for value, (path, leaf) in zip(values, self.leaves.items(), strict=True):
-            shape = (self.num_chains, *count, *leaf.shape)
+            shape = (num_chains, *count, *leaf.shape)
             if value.shape != shape or value.dtype != leaf.dtype:
                 raise ValueError(
                     f"`{self.folder.name}` must have {leaf.dtype.name} {shape} at "

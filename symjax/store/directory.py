@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from symjax import checks, trees
+from symjax import checks, hosts, trees
 from symjax.store import commits, environment
 from symjax.store.arrays import Leaves
 from symjax.store.commits import Commit
@@ -30,6 +31,9 @@ FORMAT = 1
 
 _HEADER = "config.json"
 _UNFINISHED_HEADER = "creating.json"
+_LOGS = "logs"
+_SIGHT_SECONDS = 30.0
+"""A new file may take so long to be seen on other hosts."""
 
 
 def create(
@@ -101,6 +105,36 @@ def create(
         path.joinpath(_UNFINISHED_HEADER).rename(path / _HEADER)
         flush(path, deep=False)
     return run
+
+
+def create_on_first(path: str | os.PathLike[str], **contents: Any) -> Run:
+    """`create` on host 0; the run on all hosts, which must share the folder.
+
+    Args:
+        path: As for `create`.
+        **contents: The other arguments of `create`.
+
+    Returns:
+        The run.
+
+    Raises:
+        StoreError: if this host does not see what host 0 wrote.
+    """
+    path = Path(path).absolute()
+    made = create(path, **contents) if hosts.is_first() else None
+    hosts.barrier("run directory")
+    hosts.write_logs(path)
+    if made is not None:
+        return made
+    end = time.monotonic() + _SIGHT_SECONDS
+    while not path.joinpath(_HEADER).exists() and time.monotonic() < end:
+        time.sleep(0.2)
+    if not path.joinpath(_HEADER).exists():
+        raise StoreError(
+            f"Host {hosts.index()} does not see {path}, which host 0 has made: choose "
+            "a directory on a file system that all hosts share."
+        )
+    return open(path)
 
 
 def open(path: str | os.PathLike[str]) -> Run:
@@ -200,5 +234,5 @@ def claim(path: Path) -> None:
             raise StoreError(
                 f"{path} already holds a run: resume it, or choose another directory."
             )
-        elif any(path.iterdir()):
+        elif any(entry.name != _LOGS for entry in path.iterdir()):
             raise StoreError(f"{path} is not empty: choose a directory of its own.")

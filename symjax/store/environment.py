@@ -4,9 +4,13 @@ import importlib.metadata
 import platform
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
+
+from symjax.store.files import as_json, flatten
 
 
 _PACKAGES = (
@@ -60,3 +64,21 @@ def changes(began: dict[str, str]) -> list[str]:
         for name, before in began.items()
         if now.get(name) != before
     ]
+
+
+def require_same(
+    path: Path, began: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    """Require the configuration that the run in `path` began with.
+
+    Raises:
+        ValueError: naming the first entry that differs, and both values.
+    """
+    before, now = flatten(began), flatten(as_json(given))
+    for key in before | now:
+        if before.get(key) != now.get(key):
+            raise ValueError(
+                f"`{key}` must stay {before.get(key, 'unset')}, as the run in {path} "
+                f"began, got {now.get(key, 'unset')}. Continue it unchanged, or begin "
+                "a new run in another directory."
+            )

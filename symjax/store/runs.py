@@ -1,20 +1,20 @@
 """`Run`: what can be done with the folder of one run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from symjax import trees
+from symjax import hosts
 from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
 from symjax.store.commits import Commit
-from symjax.store.files import StoreError, as_json, flatten, read_json, write_json
-from symjax.store.leaves import StoredLeaf, nest
+from symjax.store.files import StoreError, read_json, write_json
+from symjax.store.leaves import StoredLeaf, builder
 from symjax.types import Params
 
 
@@ -86,8 +86,18 @@ class Run:
         """The commit record, as it is on the disk now."""
         return commits.read(self.path)
 
+    @cached_property
+    def _last(self) -> Commit:
+        """The record as known here: a file that another host replaced is seen late."""
+        return self.committed
+
     def append(
-        self, draws: Params, start_draw: int, info: Any, start_iteration: int
+        self,
+        draws: Params,
+        start_draw: int,
+        info: Any,
+        start_iteration: int,
+        chains: np.ndarray | None = None,
     ) -> None:
         """Write draws and Info behind the committed ones; readers don't see them yet.
 
@@ -96,25 +106,23 @@ class Run:
             start_draw: Number of the first draw.
             info: Info, fields `(chain, m)`; None for none.
             start_iteration: Number of the first iteration.
+            chains: Which chains the leaves hold; all by default.
         """
-        record = self.committed
+        done = self._last
         if draws is not None:
-            self.draw_arrays.write(draws, start_draw, record.num_draws)
+            self.draw_arrays.write(draws, start_draw, done.num_draws, chains)
         if info is not None:
-            self.info_arrays.write(info, start_iteration, record.iteration)
+            self.info_arrays.write(info, start_iteration, done.iteration, chains)
 
-    def keep_warmup(self, params: Params) -> None:
-        """Write where the chains are after the iterations that are discarded.
-
-        Args:
-            params: Params pytree, leaves `(chain, ...)`.
-        """
+    def keep_warmup(self, params: Params, chains: np.ndarray | None = None) -> None:
+        """Write where chains are, `(chain, ...)`, after what is discarded."""
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], params)
-        self.warmup_arrays.write(alone, 0, 0)
+        self.warmup_arrays.write(alone, 0, 0, chains)
 
     def keep_fitted(self, fitted: dict[str, list[float]]) -> None:
         """Write what is said of an approximation's members: by name, a number each."""
-        write_json(self.path / _FITTED, fitted)
+        if hosts.is_first():
+            write_json(self.path / _FITTED, fitted)
 
     @property
     def fitted(self) -> dict[str, list[float]] | None:
@@ -128,6 +136,7 @@ class Run:
         """Save the sampler's state, then make everything appended count.
 
         At an iteration whose state is already committed, only the record is replaced.
+        To be called by all hosts.
 
         Args:
             state: Pytree of arrays, typed PRNG keys included.
@@ -138,21 +147,25 @@ class Run:
         Raises:
             ValueError: if the record would go back, or past what was appended.
         """
-        record = self.committed
+        last = self._last
         for name, value, done, written in (
-            ("iteration", iteration, record.iteration, self.info_arrays.written),
-            ("num_draws", num_draws, record.num_draws, self.draw_arrays.written),
+            ("iteration", iteration, last.iteration, self.info_arrays.written),
+            ("num_draws", num_draws, last.num_draws, self.draw_arrays.written),
         ):
             if not done <= value <= written:
                 raise ValueError(
                     f"`{name}` must be between the {done} committed and the {written} "
                     f"appended, got {value}."
                 )
-        step = record.iteration if record.has_state else None
+        hosts.barrier("draws")
+        step = last.iteration if last.has_state else None
         if iteration != step:
             states.save(self.path / "state", iteration, state, step)
         record = Commit(iteration, num_draws, finished, has_state=True)
-        commits.write(self.path, record)
+        if hosts.is_first():
+            commits.write(self.path, record)
+        hosts.barrier("commit")
+        self.__dict__["_last"] = record
 
     def restore(self, like: Any) -> Any:
         """Read the committed state, bit for bit what was committed.
@@ -196,7 +209,7 @@ class Run:
         Returns:
             NumPy arrays `(chain, draw, ...)`.
         """
-        build = self._builder(like)
+        build = builder(list(self.leaves), like)
         stop = self.committed.num_draws
         return build(self.draw_arrays.read(self.leaves, chains, draws, stop))
 
@@ -219,7 +232,7 @@ class Run:
         if not is_over or not self.warmup_arrays.folder.exists():
             return None
         values = self.warmup_arrays.read(self.leaves, slice(None), slice(None), 1)
-        return self._builder(like)([value[:, 0] for value in values])
+        return builder(list(self.leaves), like)([value[:, 0] for value in values])
 
     def lazy(self, like: Params = None) -> Params:
         """The committed draws, read only when they are indexed.
@@ -235,22 +248,7 @@ class Run:
         """
         stop, arrays = self.committed.num_draws, self.draw_arrays
         leaves = [StoredLeaf(arrays, path, stop) for path in self.leaves]
-        return self._builder(like)(leaves)
-
-    def _builder(self, like: Params) -> Callable[[list[Any]], Params]:
-        """What makes a pytree of one value for each leaf.
-
-        Raises:
-            ValueError: if `like` has other leaves than the run.
-        """
-        if like is None:
-            return lambda values: nest(dict(zip(self.leaves, values, strict=True)))
-        if trees.paths(like) != list(self.leaves):
-            raise ValueError(
-                f"`like` must have the leaves of the run, {list(self.leaves)}, got "
-                f"{trees.paths(like)}."
-            )
-        return partial(jax.tree.unflatten, jax.tree.structure(like))
+        return builder(list(self.leaves), like)(leaves)
 
     def read_leaf(
         self,
@@ -295,13 +293,6 @@ class Run:
 
         Raises:
             ValueError: naming the first entry that differs, and both values.
-        """
-        began, given = flatten(self.config), flatten(as_json(config))
-        for key in began | given:
-            if began.get(key) != given.get(key):
-                raise ValueError(
-                    f"`{key}` must stay {began.get(key, 'unset')}, as the run in "
-                    f"{self.path} began, got {given.get(key, 'unset')}. Continue it "
-                    "unchanged, or begin a new run in another directory."
-                )
+        """  # noqa: DOC502
+        environment.require_same(self.path, self.config, config)
         return environment.changes(self.environment)

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from symjax import trees
+from symjax import hosts, trees
 from symjax.store.files import StoreError, explained, flush
 
 
 def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
-    """Save `state` as `step` and wait until it is on the disk.
+    """Save `state` as `step` and wait until it is on the disk; on all hosts.
 
     The two newest steps are kept, so that the committed one stays until the commit
     record names the new one; what a killed process left of others is deleted.
@@ -38,9 +38,11 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
             if committed is None or later > committed:
                 steps.delete(later)
         steps.save(step, args=ocp.args.StandardSave(named), force=True)
-        # Orbax waits for the arrays, not for its own small files and the renaming.
-        flush(folder / str(step))
-        flush(folder, deep=False)
+        # Orbax waits for the arrays, not for its own small files and the renaming,
+        # which host 0 does.
+        if hosts.is_first():
+            flush(folder / str(step))
+            flush(folder, deep=False)
 
 
 def restore(folder: Path, step: int, like: Any) -> Any:

@@ -117,10 +117,10 @@ def _measure_low_rank(
 ) -> Directions:
     """The largest eigenvalues, by subspace iteration (Halko et al. 2011, 4.4)."""
     width = min(rank + EXTRA_VECTORS, part.size)
-    basis = jnp.linalg.qr(jax.random.normal(key, (part.size, width)))[0]
+    basis = _orthonormal(jax.random.normal(key, (part.size, width)))
 
     def iterate(_: Any, carry: Any) -> Any:
-        basis = jnp.linalg.qr(carry[1])[0]
+        basis = _orthonormal(carry[1])
         return basis, ggn.multiply(log_posterior, part, data, basis.T).T
 
     carry = (basis, basis)
@@ -186,6 +186,15 @@ def _shrink_kronecker(
     return moved
 
 
+# Of several members one after the other: devices of one CPU that each share a batch out
+# among the same threads wait for each other for ever (jaxlib 0.10).
+@jax.custom_batching.sequential_vmap
+def _orthonormal(matrix: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """A basis of the span of the columns."""
+    return jnp.linalg.qr(matrix)[0]
+
+
+@jax.custom_batching.sequential_vmap
 def _eigh(matrix: Float[Array, "n n"]) -> tuple[Array, Array]:
     """Eigenvalues, ascending, those negative by rounding at zero; and vectors."""
     values, vectors = jnp.linalg.eigh(matrix)

@@ -1,0 +1,132 @@
+"""How a command begins on several processes, and how it ends: its exit code.
+
+0 done; 42 preempted, and what there is is saved; 1 and 2 for what another start would
+not mend; 75 and all others for what it would.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+
+from symjax.cli.options import Processes
+from symjax.launching import PREEMPTED
+
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where no run takes it to save."""
+
+
+def terminate(*_: Any) -> None:
+    """The handler of SIGTERM.
+
+    Raises:
+        Terminated: always.
+    """
+    raise Terminated
+
+
+def begin(processes: Processes) -> None:
+    """Join the other processes, if there are any.
+
+    Raises:
+        ValueError: for a number of seconds that is none.
+    """
+    from symjax import checks, hosts
+
+    seconds = {}
+    for name in hosts.Timeouts._fields:
+        given = getattr(processes, f"{name}_seconds")
+        variable = f"SYMJAX_{name.upper()}_SECONDS"
+        if given is None and variable in os.environ:
+            if not os.environ[variable].isdecimal():
+                raise ValueError(
+                    f"{variable} must be whole seconds, got {os.environ[variable]!r}."
+                )
+            given = int(os.environ[variable])
+        if given is not None:
+            checks.at_least(1, **{f"{name}_seconds": given})
+            seconds[name] = given
+    hosts.start(processes.distributed, hosts.Timeouts(**seconds))
+
+
+def refuse_several(name: str, processes: Processes | None) -> None:
+    """Require one process for a command that computes on one.
+
+    Args:
+        name: Of the command.
+        processes: What was typed, if anything could be.
+
+    Raises:
+        ValueError: if this is one of several.
+    """
+    number = os.environ.get("SYMJAX_NUM_PROCESSES", "1")
+    typed = processes not in (None, Processes(), Processes(distributed="off"))
+    if number != "1" or typed:
+        how = "these options" if typed else f"SYMJAX_NUM_PROCESSES, which is {number}"
+        raise ValueError(
+            f"symjax {name} runs on one process: leave out {how}. symjax sample and "
+            "symjax fit run on several."
+        )
+
+
+def end_by_signal(error: KeyboardInterrupt) -> NoReturn:
+    """End after Ctrl-C or SIGTERM outside of a run."""
+    fail(
+        "Interrupted. What run directories hold is safe; what had not begun to be "
+        "saved is to be started again.",
+        TERMINATED if isinstance(error, Terminated) else 1,
+    )
+
+
+def end_by_error(error: Exception) -> NoReturn:
+    """End with the message of an error that symjax raised, or with a traceback.
+
+    Raises:
+        Exception: what is a defect.
+    """  # noqa: DOC502
+    from symjax import hosts
+    from symjax.hosts.meeting import NotAllCame
+    from symjax.run import Preempted
+
+    is_failure_of_runtime = hosts.count() > 1 and hosts.is_of_runtime(error)
+    if is_failure_of_runtime or not _is_explained(error):
+        if hosts.count() > 1:
+            hosts.end_with(error)
+        raise error
+    if isinstance(error, Preempted):
+        fail(str(error), PREEMPTED)
+    if isinstance(error, NotAllCame):
+        fail(str(error), hosts.RESTART)
+    fail(str(error), 2 if isinstance(error, ValueError | TypeError) else 1)
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether symjax itself raised the error, in words for the user.
+
+    What other packages raise from within is a defect here, and keeps its traceback.
+    """
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(__file__).parents[1] in Path(last.filename).parents
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Say why, and end this process; of several, all of them."""
+    Console(stderr=True).print(
+        f"[bold red]Error:[/bold red] {escape(message)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    from symjax import hosts
+
+    if hosts.count() > 1:
+        hosts.leave(code, message)
+    sys.exit(code)

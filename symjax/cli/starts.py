@@ -1,0 +1,78 @@
+"""Where the chains of a command start, on which devices, and in which directory."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from symjax import mesh as meshes, run
+from symjax.cli import fitting
+from symjax.cli.fits import Ensemble
+from symjax.cli.options import Fit, Problem, Sample
+from symjax.cli.posteriors import Posterior
+from symjax.types import Params
+
+
+def num_chains(command: Sample | Fit) -> int:
+    """Chains or members."""
+    return command.num_members if isinstance(command, Fit) else command.num_chains
+
+
+def split_keys(command: Sample | Fit) -> Any:
+    """Of the starts, of the run, and of the starts' optimisation."""
+    return jax.random.split(jax.random.key(command.seed), 3)
+
+
+def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Params:
+    """Where the chains or members start; only their shapes if not `optimised`."""
+    start_key, _, map_key = split_keys(command)
+    keys = jax.random.split(start_key, num_chains(command))
+    params = jax.vmap(built.init)(keys)
+    if isinstance(command, Fit) or command.start == "init" or not optimised:
+        return params
+    # One optimised start for each chain, from its own initialisation.
+    options = Ensemble(num_steps=command.map_steps, batch_size=None)
+    fitted = run.fit(
+        map_key,
+        fitting.build_ensemble(options, built),
+        params,
+        built.dataset.train,
+        num_steps=command.map_steps,
+        mesh=make_mesh(command),
+    )
+    return jax.tree.map(lambda leaf: leaf[:, 0], fitted.draws)
+
+
+def free_path(command: Sample | Fit) -> Path:
+    """A directory in `runs/` that is not there, named after the options."""
+    method = command.method if isinstance(command, Fit) else command.sampler
+    problem: Problem = command.problem
+    data = Path(problem.data).stem.replace(":", "-")
+    base = Path("runs", f"{data}-{problem.model}-{method}")
+    number = 1
+    path = base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def make_mesh(command: Sample | Fit) -> Mesh:
+    """Over all devices, in the shape that was asked for."""
+    word = command.processes.mesh
+    shape = None if word is None else meshes.parse_shape(word)
+    return meshes.make_mesh(num_chains(command), shape=shape)
+
+
+def refuse_bucket(path: Path | None) -> None:
+    """Require a folder.
+
+    Raises:
+        ValueError: if it is a bucket's address.
+    """
+    if path is not None and path.parts[0] in ("gs:", "s3:"):
+        raise ValueError(
+            f"A run directory must be a folder, which all hosts see, got {path}. Mount "
+            "the bucket (with gcsfuse or mount-s3) and name the folder in it."
+        )

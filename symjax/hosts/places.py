@@ -1,0 +1,135 @@
+"""Which process of how many this is: typed, in the environment, or of a cluster."""
+
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+ADDRESS = "JAX_COORDINATOR_ADDRESS"
+NUMBER = "SYMJAX_NUM_PROCESSES"
+IDENTITY = "SYMJAX_PROCESS_ID"
+"""Where host 0 is reached (host:port), how many processes there are, and which of them
+this is, from 0. JAX itself reads only the first one."""
+
+
+class Place(NamedTuple):
+    """A process among others.
+
+    Attributes:
+        address: host:port of process 0.
+        number: How many processes there are.
+        identity: Which of them this is.
+        is_detected: Whether a cluster said so, which then also knows the devices.
+    """
+
+    address: str
+    number: int
+    identity: int
+    is_detected: bool = False
+
+
+def find(word: str, environ: Mapping[str, str] = os.environ) -> Place | None:
+    """The place of this process.
+
+    Args:
+        word: `auto`, `off` or `ADDRESS,N,ID`. `auto` takes the three variables of the
+            environment, else what Slurm, Open MPI, Kubernetes or a Cloud TPU say.
+        environ: The environment.
+
+    Returns:
+        None for a program of one process.
+
+    Raises:
+        ValueError: naming what is missing or wrong.
+    """
+    if word == "off":
+        return None
+    if word != "auto":
+        parts = word.rsplit(",", 2)
+        if len(parts) != 3:
+            raise ValueError(
+                "`--distributed` must be auto, off or ADDRESS,N,ID, such as "
+                f"10.0.0.1:8476,4,0, got {word!r}."
+            )
+        return _checked("`--distributed`", *parts)
+    names = (NUMBER, IDENTITY)
+    if any(name in environ for name in names):
+        missing = [name for name in (ADDRESS, *names) if name not in environ]
+        if missing:
+            raise ValueError(
+                f"The environment must have all of {ADDRESS}, {NUMBER} and {IDENTITY}, "
+                f"but lacks {' and '.join(missing)}. Set it, or give `--distributed`."
+            )
+        return _checked("The environment", *(environ[n] for n in (ADDRESS, *names)))
+    return _detect(environ)
+
+
+def _checked(where: str, address: str, number: str, identity: str) -> Place:
+    """The place as numbers.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not re.fullmatch(r".+:\d+", address):
+        raise ValueError(
+            f"{where} must give the address of host 0 as host:port, got {address!r}."
+        )
+    if not (number.isdecimal() and identity.isdecimal()):
+        raise ValueError(
+            f"{where} must give the number of processes and the one this is, from 0, "
+            f"got {number!r} and {identity!r}."
+        )
+    place = Place(address, int(number), int(identity))
+    if place.identity >= place.number:
+        raise ValueError(
+            f"{where} must give a process from 0 to {place.number - 1} of "
+            f"{place.number}, got {place.identity}."
+        )
+    return place
+
+
+def _detect(environ: Mapping[str, str]) -> Place | None:
+    """What a cluster says, if it started several processes."""
+    if not _has_siblings(environ):
+        return None
+    # JAX offers what it detects only with starting its runtime, which ends the process
+    # if another one is missing.
+    from jax._src.clusters import ClusterEnv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        address, number, identity, _ = ClusterEnv.auto_detect_unset_distributed_params(
+            None, None, None, None, None, 300
+        )
+    if address is None or number is None or identity is None or number == 1:
+        return None
+    return Place(address, number, identity, is_detected=True)
+
+
+def _has_siblings(environ: Mapping[str, str]) -> bool:
+    """Whether a launcher started several tasks; an interactive shell is alone."""
+    slurm = "SLURM_STEP_NODELIST" in environ and _above_one(environ, "SLURM_NTASKS")
+    mpi = "OMPI_MCA_orte_hnp_uri" in environ and _above_one(
+        environ, "OMPI_COMM_WORLD_SIZE"
+    )
+    kubernetes = (
+        "KUBERNETES_SERVICE_HOST" in environ and "JOB_COMPLETION_INDEX" in environ
+    )
+    workers = environ.get("TPU_WORKER_HOSTNAMES") or environ.get(
+        "TPU_PROCESS_ADDRESSES", ""
+    )
+    return slurm or mpi or kubernetes or "," in workers or _is_pod_of_tpus()
+
+
+def _above_one(environ: Mapping[str, str], name: str) -> bool:
+    word = environ.get(name, "")
+    return word.isdecimal() and int(word) > 1
+
+
+def _is_pod_of_tpus() -> bool:
+    """Whether the metadata of a Cloud TPU VM name several workers."""
+    from jax._src.clusters.cloud_tpu_cluster import GceTpuCluster
+
+    return GceTpuCluster.is_env_present() and GceTpuCluster.get_process_count() > 1

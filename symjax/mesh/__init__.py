@@ -1,0 +1,38 @@
+"""Where chains and data live: a mesh of devices with the axes `("chain", "data")`.
+
+Several chains on one device are vmapped; one chain over several devices shares the
+examples out between them. Everything that runs on the mesh runs inside one
+`shard_map` over both axes (`map_chains`), so that a log density over sharded data must
+sum its per-device part once, with `sum_over_data`. Outside the mesh that is the
+identity, and the same code works on one device.
+
+Code of one chain may look at the others inside `vmap_chains`: `sum_over_chains`,
+`gather_chains`, `chain_index`. A chain that runs outside it is alone.
+
+The devices may be those of several hosts, which all run the same program. A host then
+reads the values of its own chains (`read_own`), or all hosts together read all of them
+(`read_all`).
+"""
+
+from symjax.mesh.chains import (
+    chain_index,
+    gather_chains,
+    knows_chains,
+    map_chains,
+    num_chains,
+    same_in_all_chains,
+    sum_over_chains,
+    vmap_chains,
+)
+from symjax.mesh.examples import (
+    NO_EXAMPLE,
+    count_examples,
+    differs_along_data,
+    num_rows,
+    row_numbers,
+    sum_over_data,
+    take,
+    take_every,
+)
+from symjax.mesh.layout import make_mesh, parse_shape, place_chains, place_data
+from symjax.mesh.reading import Own, read_all, read_own

@@ -1,0 +1,108 @@
+"""What runs on the mesh, and what its chains know of each other."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+from jaxtyping import Array, Int
+
+
+Tree = TypeVar("Tree")
+
+_BLOCK = "chain_of_block"
+"""The vmapped axis over the chains of one device."""
+
+
+def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
+    """Run `function` on every device's own block of chains and examples.
+
+    Args:
+        mesh: From `make_mesh`.
+        function: Takes blocks of its arguments, returns a pytree whose leaves lead
+            with the block's chains and are equal along the data axis.
+        *specs: How each argument is split: `P("chain")`, `P("data")` or `P()`.
+
+    Returns:
+        A function of whole arrays.
+    """
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=specs, out_specs=P("chain"), check_vma=False
+    )
+
+
+def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any]:
+    """`jax.vmap` over a device's block of chains, which then know of each other."""
+    return jax.vmap(function, in_axes, axis_name=_BLOCK)
+
+
+def knows_chains() -> bool:
+    """Whether this runs inside `vmap_chains`."""
+    try:
+        jax.lax.axis_size(_BLOCK)
+    except NameError:
+        return False
+    return True
+
+
+def num_chains() -> int:
+    """How many chains run together; 1 outside `vmap_chains`."""
+    if not knows_chains():
+        return 1
+    return jax.lax.axis_size(_BLOCK) * _num_groups()
+
+
+def chain_index() -> Int[Array, ""]:
+    """Which of all chains this one is, from 0."""
+    if not knows_chains():
+        return jnp.array(0)
+    index = jax.lax.axis_index(_BLOCK)
+    if is_mapped():
+        index += jax.lax.axis_index("chain") * jax.lax.axis_size(_BLOCK)
+    return index
+
+
+def sum_over_chains(tree: Tree) -> Tree:
+    """Add up over all chains: equal in each of them, and known to be.
+
+    Args:
+        tree: Each chain's own arrays.
+    """
+    if not knows_chains():
+        return tree
+    total = jax.lax.psum(tree, _BLOCK)
+    return jax.lax.psum(total, "chain") if is_mapped() else total
+
+
+def gather_chains(tree: Tree) -> Tree:
+    """The values of all chains, with a leading chain axis; all of them everywhere.
+
+    Args:
+        tree: Each chain's own arrays.
+    """
+    if not knows_chains():
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+    block = jax.lax.all_gather(tree, _BLOCK)
+    return jax.lax.all_gather(block, "chain", tiled=True) if is_mapped() else block
+
+
+def same_in_all_chains(value: Int[Array, ""]) -> Int[Array, ""]:
+    """A whole number that every chain holds the same, as one for all of a device's.
+
+    A `cond` or a loop that depends on it then runs one branch, where one that depends
+    on each chain's own copy would run both.
+
+    Args:
+        value: Equal in all chains, such as the iteration.
+    """
+    return jax.lax.pmax(value, _BLOCK) if knows_chains() else value
+
+
+def is_mapped() -> bool:
+    """Whether this runs inside `map_chains`."""
+    return "data" in jax.sharding.get_abstract_mesh().manual_axes
+
+
+def _num_groups() -> int:
+    return jax.lax.axis_size("chain") if is_mapped() else 1

@@ -1,0 +1,61 @@
+"""One process of a program that runs cases on the mesh of all its processes.
+
+Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on; and words
+OPTION=NUMBER of what is done. A run that is there goes on. Chunks are short, and saves
+are frequent.
+"""
+
+import sys
+
+from symjax import hosts
+
+
+NUM_CHAINS = 4
+
+
+def execute(name, mesh, kept, **changes):
+    """Run a case on a mesh; in the tests' own process too."""
+    import cases  # Its imports compute, which JAX's runtime must come before.
+    import jax
+
+    from symjax import run
+
+    every = (*cases.SAMPLERS, *cases.APPROXIMATIONS)
+    case = next(case for case in every if case.name == name)
+    algorithm = case.build(cases.log_posterior(temperature=0.5))
+    start = cases.start(jax.random.key(3), NUM_CHAINS)
+    common = {"mesh": mesh, "store": kept, "show_progress": False}
+    key, data = jax.random.key(7), cases.data()
+    if case in cases.APPROXIMATIONS:
+        options = {"num_steps": 15} | changes
+        return run.fit(key, algorithm, start, data, **options, **common)
+    options = {"num_draws": 6, "thinning": 2, "num_burn_in": 3} | changes
+    return run.sample(key, algorithm, start, data, **options, **common)
+
+
+def main(folder, *words):
+    from pathlib import Path
+
+    import jax
+
+    from symjax import mesh, run, store
+    from symjax.run import loop
+
+    loop.CHUNK_SECONDS, loop.SAVE_SECONDS = 0.0, 1.0
+    changes = dict(word.split("=") for word in words if ":" not in word)
+    changes = {name: int(number) for name, number in changes.items()}
+    for word in words:
+        if ":" in word:
+            name, shape = word.split(":")
+            made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
+            path = Path(folder, word)
+            is_there = hosts.share((path / "config.json").exists())
+            kept = store.open(path) if is_there else run.NewRun(path)
+            execute(name, made, kept, **changes)
+    print("made on", jax.process_count(), jax.device_count(), flush=True)
+
+
+if __name__ == "__main__":
+    hosts.start("auto", hosts.Timeouts(6, 10, 60))
+    main(*sys.argv[1:])
+    hosts.finish()

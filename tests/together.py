@@ -1,0 +1,81 @@
+"""Programs of several processes on this machine, for tests of many hosts."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+HERE = Path(__file__).parent
+
+
+def environment(address, number, identity, devices):
+    """Of one process of a program: its place, and virtual devices of its own."""
+    return os.environ | {
+        "XLA_FLAGS": "",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_COORDINATOR_ADDRESS": address,
+        "SYMJAX_NUM_PROCESSES": str(number),
+        "SYMJAX_PROCESS_ID": str(identity),
+        "PYTHONPATH": str(HERE.parent),
+        "SYMJAX_HEARTBEAT_SECONDS": "6",
+        "SYMJAX_INITIALIZATION_SECONDS": "60",
+    }
+
+
+def free_address():
+    """A port that nobody uses at the moment."""
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return f"localhost:{one.getsockname()[1]}"
+
+
+@contextmanager
+def processes(commands, devices=2, **changes) -> Iterator[list[subprocess.Popen]]:
+    """Start a program, one command a process; none outlives the block.
+
+    Args:
+        commands: Arguments of each process for Python.
+        devices: Virtual devices of each.
+        **changes: For all environments.
+    """
+    address = free_address()
+    started = []
+    try:
+        for identity, command in enumerate(commands):
+            env = environment(address, len(commands), identity, devices) | changes
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, *map(str, command)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    env=env,
+                    cwd=HERE,
+                )
+            )
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.communicate(timeout=30)
+
+
+def run_all(commands, seconds=150, **options):
+    """Run a program to its end: exit codes, outputs, and how long it took."""
+    with processes(commands, **options) as started:
+        return collect(started, seconds)
+
+
+def collect(started, seconds=150):
+    """Wait for all processes: their exit codes and what they printed."""
+    end = time.monotonic() + seconds
+    outputs = [
+        p.communicate(timeout=max(1, end - time.monotonic()))[0] for p in started
+    ]
+    return [process.returncode for process in started], outputs
