@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from symjax import cli, evaluation, store
+from symjax import cli, evaluation, report, store
 from symjax.cli import chains, predicting
 
 
@@ -49,6 +49,21 @@ def mixtures(path):
     unit = float(np.squeeze(dataset.target_std))
     mean = outputs.reshape(-1, len(dataset.test.x)) * unit
     return mean + float(np.squeeze(dataset.target_mean)), NOISE * unit
+
+
+def test_noise_is_not_shared_with_the_reference():
+    # Two empirical distribution functions of F differ by a normal of variance
+    # 2 F (1 - F) / n, and by less only if they have noise in common.
+    def method(name):
+        shape = (2, 500, 200, 1)
+        return report.Method(name, np.zeros(shape), std=np.ones(shape))
+
+    compared = report.compare(
+        method("HMC"), [method("same")], np.zeros((200, 1)), task="regression"
+    )
+    tails = lambda x: np.sqrt(stats.norm.cdf(x) * stats.norm.sf(x))  # noqa: E731
+    expected = np.sqrt(2 / 1000 * 2 / np.pi) * integrate.quad(tails, -10, 10)[0]
+    assert compared.methods[0].wasserstein == pytest.approx(expected, rel=0.08)
 
 
 def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_path):
