@@ -1,7 +1,8 @@
 """The host's part of a run: keep, save, show, look for trouble, stop when asked."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
