@@ -69,6 +69,10 @@ def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_pa
     assert np.mean(areas) > std
     distance = np.sqrt(((one.mean(0) - two.mean(0)) ** 2).mean())
     assert row["mean_distance"] == pytest.approx(distance, rel=1e-4)
+    truth = chains.posterior_of(store.open(runs / "two")).dataset
+    y = truth.test.y * truth.target_std + truth.target_mean
+    rmse = np.sqrt(np.mean((one.mean(0) - y[:, 0]) ** 2))
+    assert row["rmse"] == pytest.approx(rmse, rel=1e-4)
     for name in ("accuracy", "ece", "total_variation", "agreement"):
         assert row.get(name) is None
 

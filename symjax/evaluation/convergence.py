@@ -265,8 +265,8 @@ def _withhold(num_chains: int, num_draws: int) -> tuple[bool, bool, str | None]:
     if num_draws < diagnostics.MIN_DRAWS:
         reason = (
             f"R-hat and effective sample sizes are withheld: {num_draws} draw"
-            f"{'s' * (num_draws > 1)} a chain, and they need {diagnostics.MIN_DRAWS}, 4 "
-            "in each half."
+            f"{'s' * (num_draws > 1)} a chain, and they need {diagnostics.MIN_DRAWS}, "
+            "4 in each half."
         )
         return False, False, reason
     reasons = []

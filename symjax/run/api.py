@@ -12,7 +12,8 @@ from jax.sharding import Mesh
 from symjax import checks, hosts, store as stores
 from symjax.run import requirements, trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
-from symjax.run.loop import conclude, iterate
+from symjax.run.conclusion import conclude
+from symjax.run.loop import iterate
 from symjax.run.memory import Memory
 from symjax.store import Run
 from symjax.types import Algorithm, Approximation, Data, Key, Params

@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from symjax import hosts, mesh as meshes, progress
 from symjax.run import trouble
-from symjax.run.chunks import Plan, Programs, all_finite
+from symjax.run.chunks import Plan, Programs
 from symjax.run.errors import NonFiniteError, Preempted, Stopped
-from symjax.run.memory import Memory
+from symjax.run.memory import Memory, reading_of
 from symjax.run.signals import Signal, stop_signal
 from symjax.store import Run
-from symjax.types import Keys
 
 
 CHUNK_SECONDS = 2.0
@@ -109,79 +107,6 @@ def _agree(asked: Signal, chunk: int, is_due: bool, is_late: bool) -> _Decision:
     return _Decision(int(votes[:, 0].max()), *(int(vote) for vote in votes[0, 1:]))
 
 
-def conclude(
-    programs: Programs,
-    kept: Run | Memory,
-    iteration: int,
-    state: Any,
-    draw: Callable[[Any, Any], Any],
-) -> None:
-    """Keep where members' optimisation ended, and what is drawn and told of them.
-
-    Args:
-        programs: Of the run.
-        kept: Where.
-        iteration: Steps done.
-        state: The last, of all members.
-        draw: `(key, fitted) -> draws, told`, of one member.
-    """
-    read = _reading_of(kept)
-    ends = read(state.position)
-    kept.keep_warmup(ends.values, ends.chains)
-    # Killed from here on, a run goes on with the finish.
-    kept.commit(state, iteration=iteration, num_draws=0)
-    fitted = state
-    if programs.finish is not None:
-        with _lone_decompositions():
-            fitted, finite = programs.finish(programs.keys[:, 3], state, programs.data)
-            finite = meshes.read_all(finite).values
-        _check_members("fitted by", finite)
-
-    def draw_all(keys: Keys, fitted: Any) -> Any:
-        draws, told = jax.vmap(draw)(keys, fitted)
-        return draws, told, all_finite(draws)
-
-    drawing = jax.jit(draw_all, out_shardings=programs.sharding)
-    made, *small = drawing(programs.keys[:, 2], fitted)
-    told, finite = meshes.read_all(small).values
-    # A finite state may stand for deviations that are not.
-    _check_members("drawn from", finite)
-    chains, draws = read(made)
-    kept.append(draws, 0, None, iteration, chains)
-    if told is not None:
-        kept.keep_fitted({k: v.tolist() for k, v in told._asdict().items()})
-
-
-@contextmanager
-def _lone_decompositions() -> Iterator[None]:
-    """Let matrices be decomposed on several devices of one CPU.
-
-    jaxlib calls SciPy's OpenBLAS for it, whose threads wait for each other for ever
-    when several devices call it at once: an eigh of 550 rows on 8 virtual devices hangs
-    with jaxlib 0.10 and SciPy 1.17. With one thread a call it does not.
-    """
-    devices = jax.local_devices()
-    if devices[0].platform != "cpu" or len(devices) == 1:
-        yield
-        return
-    with threadpool_limits(1, user_api="blas"):
-        yield
-
-
-def _check_members(what: str, is_finite: np.ndarray) -> None:
-    """Require what is finite of all members.
-
-    Raises:
-        NonFiniteError: naming the others.
-    """
-    if not is_finite.all():
-        members = ", ".join(map(str, np.flatnonzero(~is_finite)))
-        raise NonFiniteError(
-            f"What was {what} member {members} is not finite. Make `learning_rate` "
-            "smaller, or optimise for longer."
-        )
-
-
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:
     """The state, with stuck chains put where healthy ones are, adaptation and all."""
     info = type(programs.info_shape)(**kept.info())
@@ -218,7 +143,7 @@ def _keep(
 ) -> Any:
     """Hand a chunk's draws and Info over; return the Info."""
     done = slots * per_slot
-    chains, (slots_made, info, is_finite) = _reading_of(kept)((draws, info, is_finite))
+    chains, (slots_made, info, is_finite) = reading_of(kept)((draws, info, is_finite))
     # Sliced on the host: on the device each new length would be compiled.
     info = jax.tree.map(lambda leaf: leaf[:, :done], info)
     num_draws = plan.num_kept(iteration + done) - plan.num_kept(iteration)
@@ -231,11 +156,6 @@ def _keep(
     before = plan.num_kept(iteration)
     kept.append(draws if num_draws else None, before, info, iteration, chains)
     return info
-
-
-def _reading_of(kept: Run | Memory) -> Callable[[Any], meshes.Own]:
-    """A host writes its own chains into a run directory, and remembers all of them."""
-    return meshes.read_all if isinstance(kept, Memory) else meshes.read_own
 
 
 def _start(programs: Programs) -> Any:

@@ -1,11 +1,13 @@
 """A run kept in the host's memory, for runs without a directory."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from symjax.store import Commit
+from symjax import mesh as meshes
+from symjax.store import Commit, Run
 from symjax.types import Params
 
 
@@ -56,3 +58,8 @@ class Memory:
         """Info of all iterations, fields `(chain, iteration)`."""
         whole = jax.tree.map(lambda *parts: np.concatenate(parts, 1), *self._infos)
         return whole._asdict()
+
+
+def reading_of(kept: Run | Memory) -> Callable[[Any], meshes.Own]:
+    """A host writes its own chains into a run directory, and remembers all of them."""
+    return meshes.read_all if isinstance(kept, Memory) else meshes.read_own
