@@ -1,8 +1,7 @@
 """The host's part of a run: keep, save, show, look for trouble, stop when asked."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
