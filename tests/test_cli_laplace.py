@@ -68,6 +68,8 @@ def test_evidence_and_precision_are_said_and_kept(tmp_path, capsys):
     symjax(*WORDS, *options, "full", *learned, "--out", path)
     said = " ".join(capsys.readouterr().out.split())
     kept = store.open(path)
+    assert kept.fitted is not None
+    factor, evidence = kept.fitted["precision_factor"], kept.fitted["log_evidence"]
     built = chains.posterior_of(kept)
     data, modes = built.dataset.train, kept.warmup(built.shapes)
     for member in range(2):
@@ -90,10 +92,9 @@ def test_evidence_and_precision_are_said_and_kept(tmp_path, capsys):
 
         best = scipy.optimize.minimize_scalar(minus_evidence, bounds=(-20, 20))
         likelihood = np.sum(log_probs[np.arange(142), data.y])
-        factor, evidence = kept.fitted["precision_factor"], kept.fitted["log_evidence"]
         np.testing.assert_allclose(factor[member], np.exp(best.x), rtol=2e-3)
         np.testing.assert_allclose(evidence[member], likelihood - best.fun, rtol=1e-4)
-    mean = sum(kept.fitted["log_evidence"]) / 2
+    mean = sum(evidence) / 2
     assert (
         f"log evidence {mean:.5g} ({min(evidence):.5g} to {max(evidence):.5g})" in said
     )

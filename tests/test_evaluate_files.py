@@ -54,7 +54,7 @@ def test_too_few_points_for_a_bin_are_told(files, capsys):
 def test_labels_that_do_not_fit_are_told_without_a_traceback(files, capfd):
     (files / "empty").write_text("")
     (files / "empty.npz").write_bytes(b"")
-    (files / "broken.npz").write_bytes(b"PK no archive")
+    (files / "broken.npz").write_bytes(b"PK\x03\x04 no archive")
     (files / "word").write_text("one\n" * 15)
     (files / "bytes").write_bytes(b"\xff\xfe\x00")
     np.savetxt(files / "from1", np.arange(15) % 3 + 1, fmt="%d")

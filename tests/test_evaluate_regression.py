@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from symjax import cli, evaluation, store
+from symjax import cli, evaluation, report, store
 from symjax.cli import chains, predicting
 
 
@@ -51,6 +51,21 @@ def mixtures(path):
     return mean + float(np.squeeze(dataset.target_mean)), NOISE * unit
 
 
+def test_noise_is_not_shared_with_the_reference():
+    # Two empirical distribution functions of F differ by a normal of variance
+    # 2 F (1 - F) / n, and by less only if they have noise in common.
+    def method(name):
+        shape = (2, 500, 200, 1)
+        return report.Method(name, np.zeros(shape), std=np.ones(shape))
+
+    compared = report.compare(
+        method("HMC"), [method("same")], np.zeros((200, 1)), task="regression"
+    )
+    tails = lambda x: np.sqrt(stats.norm.cdf(x) * stats.norm.sf(x))  # noqa: E731
+    expected = np.sqrt(2 / 1000 * 2 / np.pi) * integrate.quad(tails, -10, 10)[0]
+    assert compared.methods[0].wasserstein == pytest.approx(expected, rel=0.08)
+
+
 def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_path):
     symjax("evaluate", runs / "two", "--reference", runs / "three", "--out", tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -69,6 +84,10 @@ def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_pa
     assert np.mean(areas) > std
     distance = np.sqrt(((one.mean(0) - two.mean(0)) ** 2).mean())
     assert row["mean_distance"] == pytest.approx(distance, rel=1e-4)
+    truth = chains.posterior_of(store.open(runs / "two")).dataset
+    y = truth.test.y * truth.target_std + truth.target_mean
+    rmse = np.sqrt(np.mean((one.mean(0) - y[:, 0]) ** 2))
+    assert row["rmse"] == pytest.approx(rmse, rel=1e-4)
     for name in ("accuracy", "ece", "total_variation", "agreement"):
         assert row.get(name) is None
 

@@ -133,7 +133,8 @@ class Cluster:
         return [json.loads(line) for line in lines]
 
     def is_running(self) -> bool:
-        return len(list(self.run.glob("pid-*"))) == 2
+        begun = (self.run / "config.json").exists()
+        return begun and len(list(self.run.glob("pid-*"))) == 2
 
     def end(self) -> None:
         self("scancel", "--user=root")

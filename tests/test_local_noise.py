@@ -92,27 +92,31 @@ def test_an_example_is_distributed_as_under_one_draw(use):
     np.testing.assert_allclose(scaled, 0, atol=5.5 * np.sqrt(9 / num_draws))
 
 
-def test_signs_turn_the_outputs_of_a_shared_deviation():
-    """Of one deviation, over examples that read the same: outputs don't go together.
+def test_signs_turn_inputs_and_outputs_of_a_shared_deviation():
+    """Of one deviation, over examples that read the same.
 
-    With signs of the inputs alone each example would be distributed as it should, but
-    its outputs would go together as the deviation's columns happen to.
+    With one kind of signs alone each example would be distributed as it should, but
+    examples would share more of the deviation's noise than they do.
     """
-    shape, num_examples = (1, 3), 4_000
-    std, x = jnp.ones(shape), jnp.ones((num_examples, 2, 1))
-    outputs = local_noise.evaluate(
-        lambda w, x: x @ w,
-        jax.random.key(0),
-        jnp.zeros(shape),
-        std,
-        x,
-        jnp.arange(num_examples),
-    )
-    # Both vectors of an example meet the same weights.
-    np.testing.assert_array_equal(outputs[:, 0], outputs[:, 1])
-    assert np.unique(np.abs(outputs[:, 0]), axis=0).shape == (1, 3)
-    correlation = np.corrcoef(np.asarray(outputs[:, 0]).T) - np.eye(3)
+    num_examples = 4_000
+
+    def turned(shape):
+        def apply(w, x):
+            return x @ w
+
+        noise = jnp.zeros(shape), jnp.ones(shape)
+        # Both vectors of an example meet the same weights.
+        x, rows = jnp.ones((num_examples, 2, shape[0])), jnp.arange(num_examples)
+        outputs = local_noise.evaluate(apply, jax.random.key(0), *noise, x, rows)
+        np.testing.assert_array_equal(outputs[:, 0], outputs[:, 1])
+        return np.asarray(outputs[:, 0], float)
+
+    # Outputs of the only input would go together as the deviation's columns happen to.
+    correlation = np.corrcoef(turned((1, 3)).T) - np.eye(3)
     np.testing.assert_allclose(correlation, 0, atol=5 / np.sqrt(num_examples))
+    # The two inputs of the only output would always go together.
+    sizes = np.unique(np.round(np.abs(turned((2, 1))), 4))
+    assert len(sizes) == 2
 
 
 def network(params, x):

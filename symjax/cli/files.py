@@ -74,7 +74,11 @@ def read_labels(word: str, num_examples: int, num_classes: int) -> np.ndarray:
     try:
         if ".npz" in word:
             file, _, key = word.partition(".npz")
-            with np.load(f"{file}.npz", allow_pickle=False) as archive:
+            # NumPy leaves a broken file open that it opened itself.
+            with (
+                Path(f"{file}.npz").open("rb") as opened,
+                np.load(opened, allow_pickle=False) as archive,
+            ):
                 key = key.removeprefix(":") or "labels"
                 if key not in archive:
                     raise ValueError(
@@ -85,7 +89,7 @@ def read_labels(word: str, num_examples: int, num_classes: int) -> np.ndarray:
         else:
             with warnings.catch_warnings(action="ignore"):  # Of an empty file.
                 array = np.loadtxt(word, dtype=np.int64, ndmin=1)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         why = str(error).rstrip(".")
         raise ValueError(f"`--labels`: {name} can't be read: {why}.") from error
     if array.dtype.kind not in "iu" or array.shape != (num_examples,):
