@@ -309,7 +309,8 @@ def test_a_run_of_data_that_changed_is_neither_continued_nor_evaluated(
     x, y = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
     file, run = tmp_path / "toy.npz", tmp_path / "run"
     np.savez(file, x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
-    symjax("fit", "--data", file, "--ensemble.num-steps", 3, "--out", run)
+    few = ("--ensemble.num-steps", 3, "--ensemble.batch-size", "None")
+    symjax("fit", "--data", file, *few, "--out", run)
     np.savez(file, x_train=2 * x, y_train=y, x_test=x[:5], y_test=y[:5])
     for words in (["fit", "--resume", run], ["evaluate", run]):
         symjax(*words, code=2)
