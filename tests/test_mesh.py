@@ -28,6 +28,16 @@ def test_a_mesh_needs_chains():
         mesh.make_mesh(0)
 
 
+def test_a_shape_by_hand_must_fit():
+    made = mesh.make_mesh(4, jax.devices()[:8], mesh.parse_shape("chain=2,data=4"))
+    assert (made.shape["chain"], made.shape["data"]) == (2, 4)
+    fitting = "got chain=3,data=2. These fit: chain=1,data=8; chain=2,data=4; chain=4,d"
+    with pytest.raises(ValueError, match=fitting):
+        mesh.make_mesh(4, jax.devices()[:8], (3, 2))
+    with pytest.raises(ValueError, match="must be like chain=4,data=8, got '4x8'"):
+        mesh.parse_shape("4x8")
+
+
 def test_chains_that_do_not_fit_the_mesh_are_refused():
     with pytest.raises(ValueError, match="4 groups of devices"):
         mesh.place_chains(mesh.make_mesh(4, jax.devices()[:4]), jnp.zeros((6, 2)))
