@@ -52,7 +52,7 @@ def test_a_run_without_its_check_says_so_and_makes_up_for_it(
     asked = []
 
     def sample(*args, **options):
-        asked.append(options)
+        asked.append({key: options[key] for key in options if key != "mesh"})
         return bias_sample(*args, **options)
 
     bias_sample = bias.run.sample
