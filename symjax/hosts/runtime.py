@@ -156,9 +156,7 @@ def write_logs(run: Path, resume: str | None = None) -> None:
     _tell_witness(
         run=_session.run, resume=_session.resume, log=str(_session.log.absolute())
     )
-    if not first_time:
-        return
-    if not is_first():
+    if first_time and not is_first():
         sys.stdout.flush()
         sys.stderr.flush()
         file = os.open(_session.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
