@@ -270,3 +270,42 @@ def test_hosts_that_differ_are_refused(tmp_path):
     for output in outputs:
         assert "--seed is 1 on host 1 (" in output
     assert not path.exists()
+
+
+def test_hosts_with_other_data_are_refused(tmp_path):
+    """The same name of a file, with one number changed on host 1."""
+    draw = np.random.default_rng(0)
+    arrays = {f"x_{part}": draw.normal(size=(12, 3)) for part in ("train", "test")}
+    arrays |= {f"y_{part}": np.arange(12) % 2 for part in ("train", "test")}
+    path, files = tmp_path / "run", [tmp_path / "one.npz", tmp_path / "other.npz"]
+    for file in files:
+        np.savez(file, **arrays)
+        arrays["x_train"][3, 1] += 1
+    other = (
+        f"import numpy as n\nr = n.load\nn.load = lambda f, **k: r({str(files[1])!r})\n"
+    )
+    end = [*LONG[2:], "--data", files[0], "--out", path]
+    commands = [["-c", before + LONG[1], *end] for before in ("", other)]
+    codes, outputs = run_all(commands, 100)
+    assert codes == [2, 2], outputs
+    for output in outputs:
+        assert "the data's fingerprint is " in output
+        assert " on host 1 (" in output
+    assert not path.exists()
+
+
+OTHER_VERSION = (
+    "import importlib.metadata as m\n"
+    "real = m.version\n"
+    "m.version = lambda name: '0.0.1' if name == 'optax' else real(name)\n"
+)
+
+
+def test_hosts_with_other_versions_are_refused(tmp_path):
+    path = tmp_path / "run"
+    other = ["-c", OTHER_VERSION + LONG[1], *LONG[2:]]
+    codes, outputs = run_all([[*LONG, "--out", path], [*other, "--out", path]], 100)
+    assert codes == [2, 2], outputs
+    for output in outputs:
+        assert "optax is 0.0.1 on host 1 (" in output
+    assert not path.exists()
