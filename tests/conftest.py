@@ -30,6 +30,9 @@ os.environ["XLA_FLAGS"] = " ".join(
         *(FAST_COMPILE if os.environ.get("SYMJAX_FAST_COMPILE", "1") != "0" else ()),
     ]
 )
+# Threads of XLA, which makes no more than there are cores: eight devices' sums and
+# decompositions then wait for each other's threads, for ever.
+os.environ.setdefault("NPROC", "32")
 os.environ["MPLBACKEND"] = "Agg"
 
 # A repeated run finds the compiled programs.
