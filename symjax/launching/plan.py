@@ -56,6 +56,9 @@ def processes(
     }
     if platform == "cpu":
         common["JAX_NUM_CPU_DEVICES"] = str(num_devices)
+        # XLA makes as many threads as there are cores: of several devices, sums and
+        # decompositions can then wait for each other's threads for ever.
+        common["NPROC"] = str(max(32, 4 * num_devices))
         flags = xla_flags.split()
         kept = [flag for flag in flags if "host_platform_device_count" not in flag]
         if kept != flags:
