@@ -208,7 +208,9 @@ def test_a_host_that_is_killed_is_named_and_its_run_goes_on(tmp_path, lost):
     assert not done.finished
     saved = f"Saved in {path}: {done.iteration} iterations, {done.num_draws} draws"
     log = (path / "logs" / f"host-{1 - lost}.log").read_text()
-    assert f"Host {lost} (" in log if lost else "because host 0 was lost" in log
+    # JAX's runtime sometimes ends host 0 before it has found out who was lost.
+    named = f"Host {lost} (" in log or "because another host was lost" in log
+    assert named if lost else "because host 0 was lost" in log
     assert saved in log.splitlines()[-1]
     if lost:
         codes, outputs = run_all([command] * 2)

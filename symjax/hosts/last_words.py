@@ -45,8 +45,9 @@ def watch(who: str) -> None:
         facts |= json.loads(line)
     if "ended" in facts:
         return
+    lost = "another host" if who.startswith("Host 0 ") else "host 0"
     text = (
-        f"{who} ended without a word: it was killed, or JAX ended it because host 0 "
+        f"{who} ended without a word: it was killed, or JAX ended it because {lost} "
         f"was lost. {describe(facts.get('run'), facts.get('resume'))}"
     )
     write(facts.get("log"), text)
