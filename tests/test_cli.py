@@ -9,24 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import symjax
 
-from symjax import cli, store
+from symjax import store
 from symjax.cli import chains, demo
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Problem, Sample, rebuild
 from symjax.cli.stochastic import Sghmc
-
-
-def symjax(*words, code=0):
-    """Run a command in this process and expect its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    assert status == code
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from test_cli import symjax
+from commands import symjax
 
 from symjax import progress, store, symmetry
 from symjax.cli import aligners, alignment, chains

@@ -5,7 +5,7 @@ import re
 
 import jax
 import pytest
-from test_cli import symjax
+from commands import symjax
 
 from symjax import report, store
 from symjax.cli import bias, methods, posteriors

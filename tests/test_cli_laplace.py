@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from test_cli import symjax
+from commands import symjax
 
 from symjax import evaluation, store
 from symjax.cli import chains, costs, predictors

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli import symjax
+from commands import symjax
 
 from symjax import symmetry
 

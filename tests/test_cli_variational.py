@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_cli import symjax
+from commands import symjax
 
 from symjax import store
 

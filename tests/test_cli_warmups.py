@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from test_cli import symjax
+from commands import symjax
 
 from symjax import store
 from symjax.cli import chains

@@ -4,15 +4,15 @@ import csv
 import io
 import json
 import re
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import symjax
 from scipy import special
 from sklearn import metrics
 
-from symjax import cli, evaluation, plots, report, store
+from symjax import evaluation, plots, report, store
 from symjax.cli import members, predicting
 from symjax.report import distances
 
@@ -219,18 +219,6 @@ def test_predictions_are_gone_on_with_where_they_were_left(tmp_path, most):
     assert write_in_blocks(again, DRAWS, most, outputs) == 0
     other = store.open_predictions(tmp_path / "p", "of that", shape)
     assert other.done == 0
-
-
-def symjax(*words, code=0):
-    """Run a command in this process and expect its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    assert status == code
 
 
 @pytest.fixture(scope="module")

@@ -2,29 +2,17 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
+from commands import symjax
 from scipy import integrate, stats
 
-from symjax import cli, evaluation, report, store
+from symjax import evaluation, report, store
 from symjax.cli import chains, predicting
 
 
 NOISE = 0.1
-
-
-def symjax(*words, code=0):
-    """Run a command in this process and expect its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    assert status == code
 
 
 @pytest.fixture(scope="module")
