@@ -1,8 +1,14 @@
-"""Sampler states with their PRNG keys, as Orbax checkpoints."""
+"""Sampler states with their PRNG keys, as Orbax checkpoints.
+
+Orbax copies a state to the host and then writes it in threads of its own, while the
+chains go on. Its threads wait for those of other hosts at barriers of JAX's key-value
+service, never in a collective, which those of the chains would get into the way of.
+"""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +20,49 @@ from symjax import hosts, trees
 from symjax.store.files import StoreError, explained, flush
 
 
-def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
-    """Save `state` as `step` and wait until it is on the disk; on all hosts.
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """A state that is on its way to the disk.
 
-    The two newest steps are kept, so that the committed one stays until the commit
-    record names the new one; what a killed process left of others is deleted.
+    Attributes:
+        folder: Where the steps are.
+        step: Its number.
+        manager: Orbax's, which writes it.
+        stack: What ends with the save.
+    """
+
+    folder: Path
+    step: int
+    manager: ocp.CheckpointManager
+    stack: ExitStack
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all hosts have written their part, or one could not."""
+        return not self.manager.is_saving_in_progress()
+
+    def wait(self) -> None:
+        """Wait until the state is on the disk. To be called by all hosts.
+
+        Raises:
+            StoreError: if it could not be written.
+        """  # noqa: DOC502
+        with explained("save the sampler state in", self.folder), self.stack:
+            self.manager.wait_until_finished()
+            # Orbax waits for the arrays, not for its own small files and the renaming,
+            # which host 0 does.
+            if hosts.is_first():
+                flush(self.folder / str(self.step))
+                flush(self.folder, deep=False)
+
+
+def save(folder: Path, step: int, state: Any, committed: int | None) -> Saving:
+    """Begin to save `state` as `step`; on all hosts, and one save at a time.
+
+    When this returns, the state has been copied, or JAX copies it before a program
+    that it is donated to writes over it. The three newest steps are kept, so that the
+    committed one stays until the commit record names the new one; what a killed process
+    left of others is deleted.
 
     Args:
         folder: Where the steps are.
@@ -26,23 +70,20 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
         state: A pytree of JAX arrays; typed keys may be among them.
         committed: The step of the commit record; later ones are deleted. None if
             there was none yet.
+
+    Returns:
+        What is to be waited for.
     """
     leaves = map(_without_key, jax.tree.leaves(state))
     named = dict(zip(trees.paths(state), leaves, strict=True))
-    keeping = {"max_to_keep": 2, "cleanup_tmp_directories": True}
-    with (
-        explained("save the sampler state in", folder),
-        _steps(folder, **keeping) as steps,
-    ):
-        for later in steps.all_steps():
+    keeping = {"max_to_keep": 3, "cleanup_tmp_directories": True}
+    with explained("save the sampler state in", folder), ExitStack() as stack:
+        manager = stack.enter_context(_steps(folder, **keeping))
+        for later in manager.all_steps():
             if committed is None or later > committed:
-                steps.delete(later)
-        steps.save(step, args=ocp.args.StandardSave(named), force=True)
-        # Orbax waits for the arrays, not for its own small files and the renaming,
-        # which host 0 does.
-        if hosts.is_first():
-            flush(folder / str(step))
-            flush(folder, deep=False)
+                manager.delete(later)
+        manager.save(step, args=ocp.args.StandardSave(named), force=True)
+        return Saving(folder, step, manager, stack.pop_all())
 
 
 def restore(folder: Path, step: int, like: Any) -> Any:
@@ -77,7 +118,7 @@ def restore(folder: Path, step: int, like: Any) -> Any:
 def _steps(folder: Path, **keeping: Any) -> Iterator[ocp.CheckpointManager]:
     """Orbax's manager, without its log: what goes wrong is told by an exception."""
     options = ocp.CheckpointManagerOptions(
-        create=False, enable_async_checkpointing=False, **keeping
+        create=False, enable_async_checkpointing=bool(keeping), **keeping
     )
     log = logging.getLogger("absl")
     level = log.level
