@@ -52,6 +52,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         if kept.committed.finished:
             return _say_finished(command, built, kept, console)
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
+        built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
     path = Path(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
@@ -63,6 +64,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         params = starts.make(command, built)
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
+    built = starts.share_out(built, mesh)
     new = run.NewRun(path, describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
 

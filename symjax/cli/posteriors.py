@@ -104,9 +104,11 @@ def _assemble(
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
 
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
     @jax.jit
     def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(dataset.train.x[:1]))
+        params = model.init(key, jnp.asarray(example))
         return (
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
