@@ -69,6 +69,10 @@ def _finish() -> None:
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX, nor what
     # samples for what draws.
+    if not isinstance(command, List | Export | Symmetries):
+        from symjax.cli import compilations
+
+        compilations.keep(console)
     match command:
         case Demo():
             from symjax.cli import demo
