@@ -51,13 +51,22 @@ def main() -> None:
         else:
             typed = command.sample.processes if isinstance(command, Sweep) else None
             ending.refuse_several(type(command).__name__.lower(), typed)
-        _dispatch(command, Console())
+        console = Console()
+        if not isinstance(command, List | Export | Symmetries):
+            _keep_programs(console)
+        _dispatch(command, console)
         if isinstance(command, Sample | Fit):
             _finish()
     except KeyboardInterrupt as error:
         ending.end_by_signal(error)
     except Exception as error:
         ending.end_by_error(error)
+
+
+def _keep_programs(console: Console) -> None:
+    from symjax.cli import compilations
+
+    compilations.keep(console)
 
 
 def _finish() -> None:
@@ -69,10 +78,6 @@ def _finish() -> None:
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX, nor what
     # samples for what draws.
-    if not isinstance(command, List | Export | Symmetries):
-        from symjax.cli import compilations
-
-        compilations.keep(console)
     match command:
         case Demo():
             from symjax.cli import demo
