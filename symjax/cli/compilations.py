@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 from rich.console import Console
@@ -22,7 +23,7 @@ def keep(console: Console) -> None:
         return
     # Of several processes only the first would write; the others, who compile what it
     # finds, may wait for its part of the tuning on GPUs.
-    if not jax.config.jax_enable_compilation_cache or hosts.count() > 1:
+    if not settings.jax_enable_compilation_cache or hosts.count() > 1:
         return
     try:
         folder = _folder()
