@@ -1,10 +1,11 @@
 """The small record that says how much of a run counts, and when it may say so."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from symjax import hosts
 from symjax.store import states
+from symjax.store.bucket_states import BucketSaving
+from symjax.store.buckets import Place
 from symjax.store.files import StoreError, read_json, write_json
 
 
@@ -24,7 +25,7 @@ class Commit(NamedTuple):
     has_state: bool = False
 
 
-def read(path: Path) -> Commit:
+def read(path: Place) -> Commit:
     """The commit record of the run in `path`, as it is on the disk now.
 
     Raises:
@@ -37,7 +38,7 @@ def read(path: Path) -> Commit:
     return Commit(**record)
 
 
-def write(path: Path, record: Commit) -> None:
+def write(path: Place, record: Commit) -> None:
     """Replace the commit record of the run in `path`."""
     write_json(path / "commit.json", record._asdict())
 
@@ -66,7 +67,7 @@ def check(record: Commit, last: Commit, iteration: int, num_draws: int) -> None:
             )
 
 
-def require_state(path: Path, record: Commit) -> int:
+def require_state(path: Place, record: Commit) -> int:
     """The iteration of the state that a record names.
 
     Raises:
@@ -88,10 +89,10 @@ class Ledger:
         last: The record as known here: a file that another host replaced is seen late.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         self.last = read(path)
-        self._saving: states.Saving | None = None
+        self._saving: states.Saving | BucketSaving | None = None
         self._next: Commit | None = None
 
     def begin(self, record: Commit, state: Any) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from symjax import hosts
 from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
+from symjax.store.buckets import Place
 from symjax.store.commits import Commit, Ledger
 from symjax.store.files import read_json, write_json
 from symjax.store.leaves import StoredLeaf, builder
@@ -28,7 +28,7 @@ class Run:
     """A run directory. Make one with `create`, find one with `open`.
 
     Attributes:
-        path: The folder.
+        path: The folder, or that of a bucket.
         config: The resolved configuration it began with.
         environment: Versions, devices and git commit it began with.
         created: When, ISO 8601, UTC.
@@ -41,7 +41,7 @@ class Run:
         fields: The same for the Info of one iteration.
     """
 
-    path: Path
+    path: Place
     config: dict[str, Any]
     environment: dict[str, str]
     created: str

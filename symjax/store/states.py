@@ -17,6 +17,9 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from symjax import hosts, trees
+from symjax.store import bucket_states
+from symjax.store.bucket_states import BucketSaving
+from symjax.store.buckets import Bucket, Place
 from symjax.store.files import StoreError, explained, flush
 
 
@@ -56,7 +59,9 @@ class Saving:
                 flush(self.folder, deep=False)
 
 
-def save(folder: Path, step: int, state: Any, committed: int | None) -> Saving:
+def save(
+    folder: Place, step: int, state: Any, committed: int | None
+) -> Saving | BucketSaving:
     """Begin to save `state` as `step`; on all hosts, and one save at a time.
 
     When this returns, the state has been copied, or JAX copies it before a program
@@ -76,6 +81,8 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> Saving:
     """
     leaves = map(_without_key, jax.tree.leaves(state))
     named = dict(zip(trees.paths(state), leaves, strict=True))
+    if isinstance(folder, Bucket):
+        return bucket_states.save(folder, step, named, committed)
     keeping = {"max_to_keep": 3, "cleanup_tmp_directories": True}
     with explained("save the sampler state in", folder), ExitStack() as stack:
         manager = stack.enter_context(_steps(folder, **keeping))
@@ -86,7 +93,7 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> Saving:
         return Saving(folder, step, manager, stack.pop_all())
 
 
-def restore(folder: Path, step: int, like: Any) -> Any:
+def restore(folder: Place, step: int, like: Any) -> Any:
     """Read `step` into the structure and shardings of `like`.
 
     Raises:
@@ -96,22 +103,37 @@ def restore(folder: Path, step: int, like: Any) -> Any:
     target = {path: _abstract(leaf) for path, leaf in named.items()}
     place = folder / str(step)
     remedy = "Its files are damaged: put them back from a copy, or begin a new run."
-    with explained("read", place, remedy), _steps(folder) as steps:
-        metadata = steps.item_metadata(step)
-        if metadata is None:
-            raise StoreError(f"There is no whole sampler state in {place}. {remedy}")
-        saved = metadata.tree
-        for path in target | saved:
-            expected, found = _kind(target.get(path)), _kind(saved.get(path))
-            if expected != found:
+    if isinstance(place, Bucket):
+        with explained("read", place, remedy):
+            _check(place, target, bucket_states.describe(place))
+            values = bucket_states.restore(place, target)
+    else:
+        with explained("read", place, remedy), _steps(place.parent) as steps:
+            metadata = steps.item_metadata(step)
+            if metadata is None:
                 raise StoreError(
-                    f"The sampler state in {place} has {found} at {path}, where this "
-                    f"algorithm has {expected}: continue the run with the "
-                    "configuration it began with, or begin a new one."
+                    f"There is no whole sampler state in {place}. {remedy}"
                 )
-        values = steps.restore(step, args=ocp.args.StandardRestore(target))
+            _check(place, target, metadata.tree)
+            values = steps.restore(step, args=ocp.args.StandardRestore(target))
     leaves = [_with_key(leaf, values[path]) for path, leaf in named.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _check(place: Place, target: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Require the leaves that were saved.
+
+    Raises:
+        StoreError: naming the first one that is another.
+    """
+    for path in target | saved:
+        expected, found = _kind(target.get(path)), _kind(saved.get(path))
+        if expected != found:
+            raise StoreError(
+                f"The sampler state in {place} has {found} at {path}, where this "
+                f"algorithm has {expected}: continue the run with the "
+                "configuration it began with, or begin a new one."
+            )
 
 
 @contextmanager
