@@ -11,6 +11,8 @@ from xml.sax.saxutils import escape
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
 
     def log_message(self, *_):
         """Print nothing."""

@@ -138,20 +138,22 @@ def is_preempted() -> bool:
     return multihost_utils.reached_preemption_sync_point(_session.num_polls)
 
 
-def write_logs(run: Path, resume: str | None = None) -> None:
+def write_logs(run: Any, resume: str | None = None) -> None:
     """Log into a run directory from now on, `logs/host-0.log` and so on.
 
     Of the hosts other than 0, all that is printed goes there too.
 
     Args:
-        run: The directory; what was lost is told by what it holds.
+        run: The directory; what was lost is told by what it holds. Of one in a bucket,
+            where nothing can be added to a file, the logs are here, in `NAME.logs`.
         resume: The command that continues it.
     """
     if _session is None:
         return
     first_time = _session.log is None
     _session.run, _session.resume = str(run), resume or _session.resume
-    _session.log = run / "logs" / f"host-{index()}.log"
+    folder = Path(f"{run.name}.logs") if "://" in _session.run else run / "logs"
+    _session.log = folder / f"host-{index()}.log"
     _session.log.parent.mkdir(parents=True, exist_ok=True)
     _tell_witness(
         run=_session.run, resume=_session.resume, log=str(_session.log.absolute())

@@ -32,6 +32,7 @@ from symjax.store.files import (
     explained,
     flatten,
     read_json,
+    remove,
     write_json,
     write_text,
 )
