@@ -14,7 +14,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
 
-    def log_message(self, *_):
+    def log_message(self, format, *args):
         """Print nothing."""
 
     def _answer(self, code, body=b"", **headers):

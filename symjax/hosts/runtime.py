@@ -153,18 +153,17 @@ def write_logs(run: Any, resume: str | None = None) -> None:
     first_time = _session.log is None
     _session.run, _session.resume = str(run), resume or _session.resume
     folder = Path(f"{run.name}.logs") if "://" in _session.run else run / "logs"
-    _session.log = folder / f"host-{index()}.log"
-    _session.log.parent.mkdir(parents=True, exist_ok=True)
-    _tell_witness(
-        run=_session.run, resume=_session.resume, log=str(_session.log.absolute())
-    )
+    file = Path(folder, f"host-{index()}.log")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _session.log = file
+    _tell_witness(run=_session.run, resume=_session.resume, log=str(file.absolute()))
     if first_time and not is_first():
         sys.stdout.flush()
         sys.stderr.flush()
-        file = os.open(_session.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.close(file)
+        log_file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(log_file, 1)
+        os.dup2(log_file, 2)
+        os.close(log_file)
     log(f"{_session.watch.name(index())} of {count()}, process {os.getpid()}.")
 
 

@@ -21,6 +21,7 @@ from symjax.store.files import (
     flush,
     read_json,
     remove,
+    rename,
     write_json,
 )
 from symjax.store.runs import Run
@@ -102,7 +103,7 @@ def create(
         run.warmup_arrays.create()
     with explained("create", path):
         (path / "state").mkdir()
-        (path / _UNFINISHED_HEADER).rename(path / _HEADER)
+        rename(path / _UNFINISHED_HEADER, _HEADER)
         flush(path, deep=False)
     return run
 
