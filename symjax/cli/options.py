@@ -44,6 +44,10 @@ class Problem:
         temperature: T in posterior^(1/T).
         micro_batch: Examples a gradient holds in memory. Default: what fits the
             device.
+        force_precision: Of the gradient, while what is accepted is decided in full
+            float32: float32, tensorfloat32 or bfloat16 (activations too; on a GPU with
+            fused kernels for resnet20_frn). Rougher is faster and is accepted less
+            often. Default: JAX's, which is tensorfloat32 on a GPU.
     """
 
     data: str = "digits"
@@ -56,6 +60,7 @@ class Problem:
     noise: str = "learned"
     temperature: float = 1.0
     micro_batch: int | None = None
+    force_precision: Literal["float32", "tensorfloat32", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,7 @@ def _assemble(
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
+        **_force(problem, model, apply),
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
@@ -139,6 +140,15 @@ def _assemble(
         lambda: min(jax.tree.leaves(prior.std(shapes))),
         _reader(problem, dataset),
     )
+
+
+def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
+    """How the gradient is taken: with fused kernels, or at the precision asked for."""
+    if problem.force_precision == "bfloat16" and apply == model.apply:
+        fused = models.fused.find(model)
+        if fused is not None:
+            return {"force_apply": fused}
+    return {"force_precision": problem.force_precision}
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
