@@ -275,17 +275,13 @@ def build(
         micro_batch: Examples a gradient holds in memory at once, on each device; None
             for all. `choose_micro_batch` picks it by the device's memory. The value
             and the gradient do not depend on it, up to the order of summation.
-        force_precision: Of the gradient: `float32`; `tensorfloat32`, which rounds what
-            matrices multiply where the device has such units; `bfloat16`, which rounds
-            parameters and inputs and stores activations in half the memory, while
-            sums, likelihood and gradient stay float32. None for what
-            `jax_default_matmul_precision` says, which on a GPU is tensorfloat32.
-            Leapfrogs with a rougher force are still reversible and keep volume, and
-            `difference`, which decides what is accepted, always takes full float32:
-            the posterior stays exact, acceptance pays. Samplers without an accept step
-            have no such correction.
+        force_precision: Of the gradient: one of `force.PRECISIONS`; None for what
+            `jax_default_matmul_precision` says, which on a GPU is tensorfloat32. A
+            rougher force is still reversible and keeps volume, and `difference`, which
+            decides what is accepted, is full float32: acceptance pays, the posterior
+            stays exact. Samplers without an accept step have no such correction.
         force_apply: Instead of a precision, a faster `apply` for the gradient alone,
-            the same function to rounding: `models.fused.find` knows some.
+            the same function to rounding, such as `models.fused.find` finds.
 
     Returns:
         `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.

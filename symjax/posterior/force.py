@@ -10,7 +10,9 @@ from symjax.types import Params
 
 
 PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
-"""Of a force: of its matrix products, and for bfloat16 of its activations too."""
+"""Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply,
+where the device has such units; bfloat16 rounds parameters and inputs and stores
+activations in half the memory, while likelihood, sums and gradient stay float32."""
 
 
 def at_precision(
