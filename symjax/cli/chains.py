@@ -42,16 +42,19 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     _check(command)
     mesh = starts.make_mesh(command)
     built = _build_on_all(command, kept)
+    command = methods.with_fitting_batch(command, built, console)
     algorithm = methods.build(command, built)
-    if command.dry_run:
-        gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, mesh, algorithm, gradients, console)
-        return None
     if kept is not None:
         check_data(kept, built)
+    if command.dry_run:
+        done = store.Commit() if kept is None else kept.committed
+        plan.show(command, built, mesh, algorithm, done, console)
+        return None
+    if kept is not None:
         if kept.committed.finished:
             return _say_finished(command, built, kept, console)
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
+        built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
     path = Path(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
@@ -63,6 +66,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         params = starts.make(command, built)
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
+    built = starts.share_out(built, mesh)
     new = run.NewRun(path, describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
 

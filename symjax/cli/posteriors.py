@@ -1,6 +1,7 @@
 """From the options of a command to a posterior over the parameters of a network."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,9 +104,11 @@ def _assemble(
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
 
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
     @jax.jit
     def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(dataset.train.x[:1]))
+        params = model.init(key, jnp.asarray(example))
         return (
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
@@ -171,6 +174,28 @@ def named(option: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from error
+
+
+@contextmanager
+def typed(method: str, options: Any) -> Iterator[None]:
+    """Name an option as it is typed, where a value was refused by its argument's name.
+
+    Args:
+        method: Of the options, such as `swag`, whose `rank` is typed `--swag.rank`.
+        options: Its dataclass.
+
+    Raises:
+        ValueError: what the block raised, of an option.
+        TypeError: the same.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        found = re.match(r"`(\w+)`(.*)", str(error), re.DOTALL)
+        if found is None or not hasattr(options, found[1]):
+            raise
+        name = f"{method}.{found[1]}".replace("_", "-")
+        raise type(error)(f"`--{name}`{found[2]}") from error
 
 
 def device_bytes() -> int:
