@@ -2,13 +2,22 @@
 
 import signal
 import sys
-from typing import Annotated, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
 
 import tyro
 from rich.console import Console
 
 from symjax.cli import ending, rehearsal
-from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
+from symjax.cli.analyses import (
+    Align,
+    Evaluate,
+    Export,
+    Import,
+    List,
+    Report,
+    Symmetries,
+)
 from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
 
@@ -21,6 +30,7 @@ Command: TypeAlias = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
+    | Annotated[Import, tyro.conf.subcommand("import")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Rehearse, tyro.conf.subcommand("rehearse")]
@@ -68,27 +78,30 @@ def _finish() -> None:
 
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import alignment, chains, demo, results, sweeps, symmetries
+    from symjax.cli import (
+        alignment,
+        chains,
+        demo,
+        importing,
+        results,
+        sweeps,
+        symmetries,
+    )
 
-    match command:
-        case Demo():
-            demo.demo(command, console)
-        case Sample() | Fit():
-            chains.execute(command, console)
-        case Sweep():
-            sweeps.sweep(command, console)
-        case Align():
-            alignment.align(command, console)
-        case Evaluate():
-            results.evaluate(command, console)
-        case Report():
-            results.write_report(command, console)
-        case Symmetries():
-            symmetries.show(command, console)
-        case List():
-            results.list_runs(command, console)
-        case Export():
-            results.export(command, console)
+    actions: dict[type, Callable[[Any, Console], Any]] = {
+        Demo: demo.demo,
+        Sample: chains.execute,
+        Fit: chains.execute,
+        Sweep: sweeps.sweep,
+        Align: alignment.align,
+        Evaluate: results.evaluate,
+        Report: results.write_report,
+        Symmetries: symmetries.show,
+        Import: importing.execute,
+        List: results.list_runs,
+        Export: results.export,
+    }
+    actions[type(command)](command, console)
 
 
 def _check_alone(words: list[str]) -> None:
