@@ -1,9 +1,9 @@
 """The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`."""
 
+import importlib
 import signal
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import tyro
 from rich.console import Console
@@ -61,13 +61,22 @@ def main() -> None:
         else:
             typed = command.sample.processes if isinstance(command, Sweep) else None
             ending.refuse_several(type(command).__name__.lower(), typed)
-        _dispatch(command, Console())
+        console = Console()
+        if not isinstance(command, List | Export | Symmetries):
+            _keep_programs(console)
+        _dispatch(command, console)
         if isinstance(command, Sample | Fit):
             _finish()
     except KeyboardInterrupt as error:
         ending.end_by_signal(error)
     except Exception as error:
         ending.end_by_error(error)
+
+
+def _keep_programs(console: Console) -> None:
+    from symjax.cli import compilations
+
+    compilations.keep(console)
 
 
 def _finish() -> None:
@@ -77,31 +86,26 @@ def _finish() -> None:
 
 
 def _dispatch(command: Command, console: Console) -> None:
-    # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import (
-        alignment,
-        chains,
-        demo,
-        importing,
-        results,
-        sweeps,
-        symmetries,
-    )
+    # Imported here, so that --help and typing errors don't wait for JAX, nor what
+    # samples for what draws.
+    module, name = _ACTIONS[type(command)]
+    getattr(importlib.import_module(f"symjax.cli.{module}"), name)(command, console)
 
-    actions: dict[type, Callable[[Any, Console], Any]] = {
-        Demo: demo.demo,
-        Sample: chains.execute,
-        Fit: chains.execute,
-        Sweep: sweeps.sweep,
-        Align: alignment.align,
-        Evaluate: results.evaluate,
-        Report: results.write_report,
-        Symmetries: symmetries.show,
-        Import: importing.execute,
-        List: results.list_runs,
-        Export: results.export,
-    }
-    actions[type(command)](command, console)
+
+_ACTIONS: dict[type, tuple[str, str]] = {
+    Demo: ("demo", "demo"),
+    Sample: ("chains", "execute"),
+    Fit: ("chains", "execute"),
+    Sweep: ("sweeps", "sweep"),
+    Align: ("alignment", "align"),
+    Evaluate: ("results", "evaluate"),
+    Report: ("results", "write_report"),
+    Symmetries: ("symmetries", "show"),
+    Import: ("importing", "execute"),
+    List: ("results", "list_runs"),
+    Export: ("results", "export"),
+}
+"""What does each command's work: a module of this package, and a function there."""
 
 
 def _check_alone(words: list[str]) -> None:
