@@ -53,6 +53,21 @@ class Posterior(NamedTuple):
         return -self.log_posterior.likelihood(outputs, data.y)
 
 
+def require_likelihood(problem: Problem) -> None:
+    """Require a network that can be sampled, and not only read.
+
+    Raises:
+        ValueError: if it has batch normalisation.
+    """
+    if problem.model in models.BATCH_NORMALISED:
+        raise ValueError(
+            f"`--model` {problem.model} has batch normalisation: while it is trained, "
+            "an example's output depends on the other examples, so that there is no "
+            "likelihood to sample from. Such networks can be imported and compared; to "
+            "sample or fit, use resnet18_frn or resnet20_frn."
+        )
+
+
 def build(problem: Problem, num_chains: int = 1) -> Posterior:
     """Load the data, build the network and its log posterior.
 
