@@ -16,8 +16,11 @@ Draws and Info are on the disk before the state is saved, and the state before
 `commit.json` is replaced, in one atomic step. So whenever the process is killed, the
 record, the state and the draws agree; what lies past the record is not read, and is
 overwritten when the run goes on.
+
+What others need of a finished reference is one file, see `bundles`.
 """
 
+from symjax.store.bundles import Bundle, is_bundle, read_bundle, write_bundle
 from symjax.store.commits import Commit
 from symjax.store.directory import claim, create, create_on_first, open
 from symjax.store.environment import describe as describe_environment
