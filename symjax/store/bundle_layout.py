@@ -53,6 +53,8 @@ _KEYS: Mapping[tuple[str, ...], type] = {
     ("posterior", "data", "num_test"): int,
     ("draws", "of_the_run"): int,
     ("diagnostics", "sentence"): str,
+    ("diagnostics", "all_draws", "num_judged"): int,
+    ("diagnostics", "all_draws", "num_constant"): int,
     ("provenance", "command"): str,
     ("arrays",): dict,
 }
@@ -145,15 +147,17 @@ def _check_axes(path: Path, task: str, arrays: Mapping[str, Any]) -> None:
             path, f"{odd[0]} is missing or does not belong to a {task}"
         )
     sizes: dict[str, int] = {}
-    axes = AXES[task] | dict.fromkeys(sorted(leaves), ("chain", "draw"))
+    axes = {**AXES[task], **dict.fromkeys(sorted(leaves), ("chain", "draw"))}
     for name, wanted in axes.items():
         shape = arrays[name][1]
-        fits = len(shape) >= len(wanted) and (name in leaves) | (
-            len(shape) == len(wanted)
-        )
-        if not fits or any(
-            sizes.setdefault(axis, size) != size
-            for axis, size in zip(wanted, shape, strict=False)
+        rest = len(shape) - len(wanted)
+        if (
+            rest < 0
+            or (rest and name not in leaves)
+            or any(
+                sizes.setdefault(axis, size) != size
+                for axis, size in zip(wanted, shape, strict=False)
+            )
         ):
             raise DamagedBundleError(
                 path, f"{name} has the shape {shape}, which does not fit"

@@ -1,7 +1,7 @@
 """Reference bundles: a posterior, its draws and its predictions in one file.
 
 A bundle is what others need to score a method against a reference without sampling it
-again. It is an `.npz` file, which NumPy reads without symjax, and so does Python's own
+again. It is an `.npz` file, which needs no symjax to be read, but NumPy, or the modules
 `zipfile` and `json`:
 
     bundle = np.load("digits.npz")
@@ -99,6 +99,13 @@ class Bundle:
 
     path: Path
     about: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the file, or `bundle:NAME` of one that comes with symjax."""
+        if self.path.parent == SHIPPED:
+            return f"{_SCHEME}{self.path.stem}"
+        return self.path.name
 
     @property
     def task(self) -> str:
@@ -294,7 +301,8 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn whatever a damaged or hostile file raises into an error that names it.
 
     Raises:
-        DamagedBundleError: with the cause.
+        StoreError: as it came.
+        DamagedBundleError: with the cause of any other.
     """
     try:
         yield
