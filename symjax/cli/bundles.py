@@ -163,7 +163,7 @@ def _log_posteriors(built: Posterior, draws: Params) -> Float[np.ndarray, "chain
 
 def _predictions(built: Posterior, outputs: Any) -> dict[str, np.ndarray]:
     """The arrays of all draws' predictions on the test set, and its targets."""
-    test = built.dataset.test
+    targets = posteriors.test_targets(built.dataset)
     if built.dataset.task == "classification":
         found = evaluation.summarise_predictions(outputs)
         return {
@@ -171,16 +171,13 @@ def _predictions(built: Posterior, outputs: Any) -> dict[str, np.ndarray]:
             "predictions/mean_entropy": found.mean_entropy.astype("<f4"),
             "predictions/mean_logits": found.mean_logits.astype("<f4"),
             "predictions/votes": found.votes.astype("<i4"),
-            "test/labels": np.asarray(test.y, "<i4"),
+            "test/labels": targets.astype("<i4"),
         }
     made = posteriors.as_method("", built, outputs, None)
-    dataset = built.dataset
     return {
         "predictions/mean": np.asarray(made.outputs, "<f4"),
         "predictions/std": np.asarray(made.std, "<f4"),
-        "test/targets": np.asarray(
-            test.y * dataset.target_std + dataset.target_mean, "<f8"
-        ),
+        "test/targets": targets.astype("<f8"),
     }
 
 

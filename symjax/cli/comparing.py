@@ -228,7 +228,7 @@ def _all_targets(
 ) -> np.ndarray | None:
     """Test targets, of the data or of a file of labels."""
     if built is not None:
-        targets = _targets(built.dataset)
+        targets = posteriors.test_targets(built.dataset)
     elif bundle is not None:
         targets = references.targets(bundle)
     elif asked.labels is None:
@@ -240,10 +240,3 @@ def _all_targets(
         if method.std is None:  # A density is never zero.
             files.refuse_impossible(method, targets)
     return targets
-
-
-def _targets(dataset: Any) -> np.ndarray:
-    targets = np.asarray(dataset.test.y)
-    if dataset.task == "classification":
-        return targets
-    return targets * dataset.target_std + dataset.target_mean
