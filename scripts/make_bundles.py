@@ -14,15 +14,16 @@ above 1 MB are attached to releases, not kept with the code.
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import tyro
-from compare_methods import execute
 from rich.console import Console
 
-from symjax.cli import bundles
+from symjax import store
+from symjax.cli import bundles, chains
+from symjax.cli.options import Sample
 
 
 class Reference(NamedTuple):
@@ -86,7 +87,7 @@ def main():
 
 def make(name: str, reference: Reference, out: Path, console: Console) -> None:
     """Make or continue the run, then write its bundle."""
-    execute(f"sample {reference.words}", out / name, console)
+    sample(reference, out / name, console)
     words = ["export", str(out / name), "--bundle", str(out / f"{name}.npz")]
     words += ["--num-draws", str(reference.num_draws)]
     console.print(f"symjax {shlex.join(words)}", highlight=False, soft_wrap=True)
@@ -94,6 +95,30 @@ def make(name: str, reference: Reference, out: Path, console: Console) -> None:
     size = bundle.path.stat().st_size / 1e6
     console.print(bundle.about["diagnostics"]["sentence"], highlight=False)
     console.print(f"Wrote {bundle.path}, {size:.2f} MB", soft_wrap=True)
+
+
+def sample(reference: Reference, path: Path, console: Console) -> None:
+    """Make the run, or continue it; a finished one stays as it is.
+
+    Raises:
+        SystemExit: if the folder holds a run of other options.
+    """
+    console.print(f"symjax sample {reference.words} --out {path}", soft_wrap=True)
+    command = replace(parse(reference), out=path)
+    if (path / "config.json").exists():
+        recorded = chains.rebuild_command(store.open(path))
+        if chains.describe_options(recorded) != chains.describe_options(command):
+            raise SystemExit(
+                f"{path} was made with other options. Choose another --out, or remove "
+                "it."
+            )
+        command = Sample(resume=path, max_minutes=command.max_minutes)
+    chains.execute(command, console)
+
+
+def parse(reference: Reference) -> Sample:
+    """The command that the words mean."""
+    return tyro.cli(Sample, args=shlex.split(reference.words))
 
 
 if __name__ == "__main__":

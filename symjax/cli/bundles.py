@@ -134,7 +134,7 @@ def _rounded(
         ValueError: if it has numbers beyond.
     """
     with np.errstate(over="ignore"):
-        leaf = run.read_leaf(name, draws=list(rows)).astype("<f2")
+        leaf = run.read_leaf(name, draws=rows.tolist()).astype("<f2")
     if not np.isfinite(leaf).all():
         raise ValueError(
             f"{run.path}: {name} must be finite and below 65,504 to be stored in "

@@ -132,7 +132,7 @@ class Bundle:
             names = ", ".join(self.about["arrays"])
             raise ValueError(f"`name` must be one of {names}, got {name!r}.")
         dtype, shape = self.about["arrays"][name]
-        with _reading(self.path), zipfile.ZipFile(self.path) as archive:
+        with _opened(self.path) as archive:
             array = _read_array(archive, name, np.dtype(dtype), tuple(shape))
         # R-hat of what does not vary is no number, and is left so.
         if not name.startswith("diagnostics/") and not np.isfinite(array).all():
@@ -162,7 +162,7 @@ def is_bundle(word: str | os.PathLike[str]) -> bool:
     if str(word).startswith(_SCHEME):
         return True
     try:
-        with zipfile.ZipFile(word) as archive:
+        with open(word, "rb") as file, zipfile.ZipFile(file) as archive:
             return ABOUT in archive.namelist()
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
         return False
@@ -181,6 +181,8 @@ def write_bundle(
         arrays: The arrays by name, in the dtypes that they are to have.
     """
     path = Path(path)
+    # Not by columns, which a reader would have to know of.
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     table = {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}
     said = {"format": FORMAT, "version": VERSION, **about, "arrays": table}
     check(path, said)
@@ -218,7 +220,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         (4, 360, 10)
     """
     path = _locate(path)
-    with _reading(path), zipfile.ZipFile(path) as archive:
+    with _opened(path) as archive:
         names = archive.namelist()
         if ABOUT not in names:
             raise StoreError(
@@ -297,15 +299,17 @@ def _read_array(
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged or hostile file raises into an error that names it.
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive; whatever a damaged or hostile one raises names it.
 
     Raises:
         StoreError: as it came.
         DamagedBundleError: with the cause of any other.
     """
     try:
-        yield
+        # `ZipFile` leaves a damaged file open that it opened itself.
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            yield archive
     except StoreError:
         raise
     except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
