@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from symjax import evaluation, store, trees
-from symjax.cli import chains, describing, posteriors, predicting
+from symjax.cli import chains, describing, members, posteriors, predicting
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import Convergence
@@ -122,7 +122,7 @@ def _values(built: Posterior, outputs: Any) -> Float[np.ndarray, "..."]:
     """What is judged of outputs: probabilities, or means in the units of the data."""
     if built.read_outputs is None:
         return evaluation.probs_by_draw(outputs)
-    return np.asarray(posteriors.as_method("", built, outputs, None).outputs)
+    return np.asarray(members.as_method("", built, outputs, None).outputs)
 
 
 def _rounded(
@@ -173,7 +173,7 @@ def _predictions(built: Posterior, outputs: Any) -> dict[str, np.ndarray]:
             "predictions/votes": found.votes.astype("<i4"),
             "test/labels": targets.astype("<i4"),
         }
-    made = posteriors.as_method("", built, outputs, None)
+    made = members.as_method("", built, outputs, None)
     return {
         "predictions/mean": np.asarray(made.outputs, "<f4"),
         "predictions/std": np.asarray(made.std, "<f4"),
