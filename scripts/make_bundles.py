@@ -47,15 +47,15 @@ REFERENCES = {
         125,
     ),
     "boston": Reference(
-        "--data uci:boston --widths 20 --activation silu "
+        "--data uci:boston --widths 20 --activation silu --prior-scale 0.3 "
         "--num-chains 4 --num-draws 1000 --hmc.num-warmup 100 "
-        "--hmc.step-size 0.01 --hmc.trajectory-length 0.8",
+        "--hmc.step-size 0.01 --hmc.target-acceptance 0.9",
         250,
     ),
     "yacht": Reference(
-        "--data uci:yacht --widths 10 --activation silu "
-        "--num-chains 4 --num-draws 1000 --hmc.num-warmup 100 "
-        "--hmc.step-size 0.002 --hmc.trajectory-length 0.8",
+        "--data uci:yacht --widths 20 --activation silu --prior-scale 0.3 "
+        "--num-chains 4 --num-draws 1000 --thinning 4 --hmc.num-warmup 100 "
+        "--hmc.step-size 0.005 --hmc.target-acceptance 0.9",
         250,
     ),
     # 25,450 parameters; ends after 7 minutes of sampling, with the draws there are.
