@@ -213,6 +213,14 @@ def typed(method: str, options: Any) -> Iterator[None]:
         raise type(error)(f"`--{name}`{found[2]}") from error
 
 
+def test_targets(dataset: Dataset) -> np.ndarray:
+    """Of the test examples, in the data's own units."""
+    targets = np.asarray(dataset.test.y)
+    if dataset.target_std is None or dataset.target_mean is None:
+        return targets
+    return targets * dataset.target_std + dataset.target_mean
+
+
 def device_bytes() -> int:
     """Memory of the first device, in bytes; of the machine, where it is the CPU."""
     device = jax.local_devices()[0]
