@@ -11,8 +11,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import hosts, mesh as meshes, trees
-from symjax.cli import bias, fitting, methods
-from symjax.cli.options import Fit, Sample
+from symjax.cli import bias, estimates, fitting, methods
+from symjax.cli.options import Estimate, Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.types import Algorithm, Approximation
 
@@ -50,7 +50,13 @@ def show(
         checked = bias.num_iterations(command)
         iterations += checked
     batch_size = methods.batch_size(command)
-    seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
+    estimate = command.estimate if isinstance(command, Sample) else Estimate()
+    if estimate.gradient_ms is None:
+        seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
+    else:
+        size = trees.size(built.shapes)
+        seconds = estimates.given_seconds(estimate, mesh, size, num_chains)
+        scratch = None
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
     total = seconds * gradients * iterations
@@ -73,10 +79,13 @@ def show(
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
         "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
-        "memory of a gradient": f"{_size(scratch)} a device",
+        "memory of a gradient": "not measured"
+        if scratch is None
+        else f"{_size(scratch)} a device",
         **at_end,
         "draws on disk": _size(draw_bytes),
-        "one gradient": f"{1e3 * seconds:.3g} ms, all chains together",
+        "one gradient": f"{estimates.milliseconds(seconds)} ms, all chains together"
+        + ("" if scratch is not None else ", as given"),
         "estimated time": f"{_duration(total)}, without compiling"
         + (" and without the optimised starts" if _starts_from_map(command) else ""),
     }
@@ -88,6 +97,12 @@ def show(
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table, highlight=False)
+    if estimate.devices:
+        one = seconds * mesh.size / num_chains
+        if estimate.gradient_ms is not None:
+            one = estimate.gradient_ms / 1e3
+        sizes = trees.size(shapes), num_chains, gradients * iterations
+        console.print(estimates.table(estimate, one, *sizes), highlight=False)
 
 
 def _describe_end(
