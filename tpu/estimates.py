@@ -9,8 +9,9 @@ Known: the gradient of ResNet-20-FRN on 50,000 images takes 0.415 s on one H200 
 which copies 3.75 TB/s, and 0.51 times that on two. Its 12 TFLOP are 8 % of what the
 card multiplies in that time, so memory bounds it, and other chips are scaled by their
 memory's bandwidth. *Not measured*: any TPU, the CNN-LSTM (its 0.9 TFLOP at the ResNet's
-rate), more than two devices. The devices and their links are in `symjax/launching/devices.py`.
-A TPU that fills its lanes badly with 16 channels is slower than this.
+rate), more than two devices. The devices and their links, and how long they take to add
+up, are in `symjax/launching/devices.py`. A TPU that fills its lanes badly with 16
+channels is slower than this.
 """
 
 import sys

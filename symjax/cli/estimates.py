@@ -55,7 +55,7 @@ def given_seconds(
 
 def table(
     estimate: Estimate,
-    gradient: float,
+    measured: float,
     num_params: int,
     num_chains: int,
     num_gradients: int,
@@ -64,12 +64,14 @@ def table(
 
     Args:
         estimate: What was asked.
-        gradient: Seconds of one chain's gradient on one device.
+        measured: Seconds of one chain's gradient on one device, if none was given.
         num_params: Of a chain.
         num_chains: Of the run.
         num_gradients: Of each chain, from the first to the last.
     """
     kind, sizes = chip(estimate), (num_params, num_chains)
+    given = estimate.gradient_ms
+    gradient = measured if given is None else given / 1e3
     binding = devices.binding_number(gradient, *sizes, kind)
     title = (
         f"On {kind.name} devices, on paper ({milliseconds(gradient)} ms a chain's "

@@ -51,12 +51,7 @@ def show(
         iterations += checked
     batch_size = methods.batch_size(command)
     estimate = command.estimate if isinstance(command, Sample) else Estimate()
-    if estimate.gradient_ms is None:
-        seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
-    else:
-        size = trees.size(built.shapes)
-        seconds = estimates.given_seconds(estimate, mesh, size, num_chains)
-        scratch = None
+    seconds, scratch = _gradient(estimate, built, mesh, num_chains, batch_size)
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
     total = seconds * gradients * iterations
@@ -79,9 +74,7 @@ def show(
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
         "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
-        "memory of a gradient": "not measured"
-        if scratch is None
-        else f"{_size(scratch)} a device",
+        "memory of a gradient": _a_device(scratch),
         **at_end,
         "draws on disk": _size(draw_bytes),
         "one gradient": f"{estimates.milliseconds(seconds)} ms, all chains together"
@@ -99,10 +92,22 @@ def show(
     console.print(table, highlight=False)
     if estimate.devices:
         one = seconds * mesh.size / num_chains
-        if estimate.gradient_ms is not None:
-            one = estimate.gradient_ms / 1e3
         sizes = trees.size(shapes), num_chains, gradients * iterations
         console.print(estimates.table(estimate, one, *sizes), highlight=False)
+
+
+def _gradient(
+    estimate: Estimate, built: Posterior, mesh: Mesh, num_chains: int, size: int | None
+) -> tuple[float, int | None]:
+    """Seconds of the gradients of all chains, given or measured; memory if measured."""
+    if estimate.gradient_ms is None:
+        return _time_gradient(built, mesh, num_chains, size)
+    num_params = trees.size(built.shapes)
+    return estimates.given_seconds(estimate, mesh, num_params, num_chains), None
+
+
+def _a_device(scratch: int | None) -> str:
+    return "not measured" if scratch is None else f"{_size(scratch)} a device"
 
 
 def _describe_end(
