@@ -12,10 +12,10 @@ import pytest
 
 
 COMMANDS = {
-    "leapfrog": "--num-leapfrogs 2 --num-transitions 2",
+    "leapfrog": "--contenders symjax numpyro --num-leapfrogs 2 --num-transitions 2",
     "gradient": "--forces highest bfloat16 --micro-batches 30 --num-gradients 2 "
     "--matrix 64",
-    "chains": "--counts 1 2 --meshes chain=1,data=2 --num-leapfrogs 2",
+    "chains": "--counts 1 --meshes chain=1,data=2 --num-leapfrogs 2",
     "memory": "--sizes 8000 --problems digits --micro-batches 30",
     "store": "--size 100 --num-draws 20 --num-slow-draws 2",
     "rebasin": "--pair 3 --draws 2 4 --width 3 --widths 2 3 --memory",
@@ -24,13 +24,13 @@ COMMANDS = {
     "--growth 2",
     "startup": "--imports --problems digits",
     "blas": "--num-gradients 2",
-    "peers": "--num-leapfrogs 2 --num-draws 10 --num-climb 2 --num-warmup 2 "
-    "--num-chains 2",
-    "precision": "--problem digits --forces highest bfloat16 --num-climb 2 "
+    "peers": "--peers symjax 'numpyro MCMC' torch --num-leapfrogs 2 --num-draws 10 "
+    "--num-climb 2 --num-warmup 2 --num-chains 2",
+    "precision": "--problem digits --forces bfloat16 --num-climb 2 "
     "--num-warmup 2 --num-draws 10 --num-energies 1",
     "samplers": "--only 'symjax HMC' 'blackjax HMC' --widths 2 --num-chains 2 "
     "--num-draws 10 --num-warmup 5 --num-climb 2",
-    "recovery": "--models LeNet-5 --tries 2 --noise 0.1",
+    "recovery": "--models 'MLP, tanh' --tries 2 --noise 0.1",
     "assignment": "--sizes 4 --problems 1 2 --noise 0.3",
     "infer": "--depths 1",
 }

@@ -139,5 +139,5 @@ def _check(problem, params, weights, x, y):
         together(weights, x, y)[1],
         list(map(np.stack, zip(*singles, strict=True))),
     ):
-        for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-2)
+        for by_hand, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(by_hand, theirs, rtol=1e-3, atol=1e-2)

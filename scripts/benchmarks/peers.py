@@ -187,7 +187,8 @@ def _compare(problem, calls, options):
             if repeat:
                 made[name].append(np.asarray(predictions))
                 taken[name].append(seconds / len(predictions))
-    case = f"{problem.name}, {options.num_chains} chains, {options.num_leapfrogs} leapfrogs"
+    case = f"{problem.name}, {options.num_chains} chains"
+    case += f", {options.num_leapfrogs} leapfrogs"
     found, rates, ours = [], {}, "symjax"
     for name in calls:
         one = 1e3 * np.array(taken[name]) / (options.num_draws * options.num_leapfrogs)

@@ -4,28 +4,30 @@ One chain, the same network, prior, step and length as the others. `torch` is im
 where it is used: it is no dependency of symjax.
 """
 
+import importlib
+import importlib.util
+from typing import Any
+
 import numpy as np
 
 
 def available():
     """Whether PyTorch can be imported."""
-    try:
-        import torch
-    except ImportError:
-        return False
-    return bool(torch.__version__)
+    return importlib.util.find_spec("torch") is not None
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
 
 
 def device():
-    import torch
-
+    torch = _torch()
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def to_torch(params):
     """The leaves of a flax network as tensors by their path, kernels turned round."""
-    import torch
-
+    torch = _torch()
     found = {}
     for layer, leaves in _layers(params["params"]):
         for kind, leaf in leaves.items():
@@ -51,8 +53,7 @@ def _layers(tree, prefix=""):
 
 def mlp(params, x):
     """`symjax.models.MLP` with silu."""
-    from torch.nn import functional as F  # noqa: N812
-
+    F = _torch().nn.functional  # noqa: N806
     names = sorted({path.rsplit("/", 1)[0] for path in params})
     x = x.flatten(1)
     for i, name in enumerate(names):
@@ -63,8 +64,8 @@ def mlp(params, x):
 
 def resnet(params, x):
     """`symjax.models.ResNet20FRN`, on images with the channels first."""
-    import torch
-    from torch.nn import functional as F  # noqa: N812
+    torch = _torch()
+    F = torch.nn.functional  # noqa: N806
 
     place = iter(range(100))
 
@@ -114,8 +115,7 @@ class Sampler:
     """
 
     def __init__(self, network, params, data, *, std, force, micro_batch, compiles):
-        import torch
-
+        torch = _torch()
         torch.set_float32_matmul_precision("highest" if force == "highest" else "high")
         torch.backends.cudnn.allow_tf32 = force != "highest"
         x = np.array(data.x)
@@ -130,8 +130,7 @@ class Sampler:
         self.random = torch.Generator(device()).manual_seed(0)
 
     def _likelihood(self, params, x, y):
-        from torch.nn import functional as F  # noqa: N812
-
+        F = _torch().nn.functional  # noqa: N806
         return -F.cross_entropy(self.network(params, x), y, reduction="sum")
 
     def gradient(self, params):
@@ -149,8 +148,7 @@ class Sampler:
 
     def transition(self, step_size, num_steps):
         """One transition; whether it was accepted."""
-        import torch
-
+        torch = _torch()
         params = {name: leaf.detach() for name, leaf in self.params.items()}
         momentum = {
             name: torch.randn(leaf.shape, device=leaf.device, generator=self.random)
@@ -174,8 +172,7 @@ class Sampler:
 
     def predict(self, x, y):
         """Probabilities of the true classes."""
-        import torch
-
+        torch = _torch()
         x = np.array(x)
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
         images = torch.tensor(np.ascontiguousarray(x), device=device())
