@@ -9,7 +9,16 @@ import jax
 from rich.console import Console
 
 from symjax import checks, hosts, run, store
-from symjax.cli import bias, fitting, methods, plan, posteriors, starts, warmups
+from symjax.cli import (
+    bias,
+    estimates,
+    fitting,
+    methods,
+    plan,
+    posteriors,
+    starts,
+    warmups,
+)
 from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
@@ -18,7 +27,14 @@ from symjax.store import Run
 from symjax.types import Algorithm, Params
 
 
-NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes", "processes")
+NOT_OF_THE_RUN = (
+    "out",
+    "resume",
+    "dry_run",
+    "estimate",
+    "max_minutes",
+    "processes",
+)
 """Options that say where and how, not what; a run does not record them."""
 
 
@@ -100,6 +116,7 @@ def _check(command: Sample | Fit) -> None:
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     checks.positive(max_minutes=command.max_minutes)
+    estimates.check(command)
     warmups.check(command)
 
 
@@ -235,7 +252,7 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     names = ("resume", "dry_run", "processes")
     given = {name: getattr(command, name) for name in names}
     if isinstance(command, Sample):
-        given["max_minutes"] = command.max_minutes
+        given |= {"max_minutes": command.max_minutes, "estimate": command.estimate}
     recorded = rebuild_command(kept)
     if isinstance(recorded, Import):
         raise ValueError(f"{kept.path} was imported and can't be continued.")

@@ -91,6 +91,23 @@ class Processes:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """What --dry-run works out for other numbers of devices, on paper.
+
+    Attributes:
+        devices: How many, such as 8 64 512.
+        kind: Of the devices: v5e, v5p or H200, for the time of an all-reduce.
+        gradient_ms: Milliseconds of one chain's gradient of all examples on one of
+            them, as measured there; nothing is then measured here. Default: this
+            machine's.
+    """
+
+    devices: tuple[int, ...] = ()
+    kind: Literal["v5e", "v5p", "H200"] = "H200"
+    gradient_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class Sample:
     """Run Markov chains and keep them in a run directory.
 
@@ -119,6 +136,7 @@ class Sample:
             options.
         resume: Continue this run, with the options that it began with.
         dry_run: Show the plan and what it will take, after timing one gradient.
+        estimate: What --dry-run says of other devices too.
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
@@ -167,6 +185,7 @@ class Sample:
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
+    estimate: Estimate = Estimate()
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
 
@@ -236,6 +255,7 @@ class Resuming:
 
     resume: Path
     dry_run: bool = False
+    estimate: Estimate = Estimate()
     max_minutes: float | None = None
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
