@@ -28,7 +28,6 @@ and total variation 0.115 on CIFAR-10.
 """
 
 import io
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +117,8 @@ def main():
     )
     try:
         execute(command)
-    except (ValueError, OSError) as error:
-        raise SystemExit(str(error)) from None
+    except (ValueError, store.StoreError) as error:
+        raise SystemExit(f"{error}") from None
 
 
 def execute(command: Score | Write) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 import sklearn.datasets
 
-from symjax import densities, models, posterior
+from symjax import densities, evaluation, models, posterior
 from symjax.data import arrays
 from symjax.data.sources import DEFAULT_FOLDER, FOLDER_VARIABLE, Arrays
 from symjax.types import Algorithm, Approximation, Data
@@ -111,6 +111,13 @@ def mean_and_std(outputs: Any) -> tuple[Any, Any]:
     return mean, jax.nn.softplus(raw)
 
 
+def predict(problem: Problem, draws: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of every draw, `(chain, draw, example, 1)`."""
+    outputs = evaluation.predict(problem.apply, draws, x)
+    mean, std = mean_and_std(jnp.asarray(outputs))
+    return np.asarray(mean), np.asarray(std)
+
+
 def split(name: str, kind: str, num_splits: int) -> list[Arrays]:
     """Train and test examples of each split, as they are in the file.
 
@@ -182,18 +189,16 @@ def on_splits(method: Any) -> Any:
     return Approximation(init, step, lambda key, state: method.sample(key, state.inner))
 
 
-def place(params: Any, num_splits: int) -> Any:
+def place(params: Any) -> Any:
     """Starts of chains, leaves `(split * chain, ...)`, with the numbers of the splits.
 
     Args:
         params: Leaves `(split, chain, ...)`.
-        num_splits: The first axis.
     """
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params)
-    count = len(jax.tree.leaves(flat)[0])
+    num_splits, num_chains = jax.tree.leaves(params)[0].shape[:2]
     return {
-        "network": flat,
-        "split": np.repeat(np.arange(num_splits), count // num_splits),
+        "network": jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params),
+        "split": np.repeat(np.arange(num_splits), num_chains),
     }
 
 
@@ -202,3 +207,9 @@ def by_split(tree: Any, num_splits: int) -> Any:
     return jax.tree.map(
         lambda leaf: leaf.reshape(num_splits, -1, *leaf.shape[1:]), tree
     )
+
+
+def each_split(draws: Any) -> list[Any]:
+    """Draws of every split, from leaves `(split, chain, draw, ...)`."""
+    count = len(jax.tree.leaves(draws)[0])
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], draws) for i in range(count)]

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tyro
-from izmailov2021_uci_problem import WIDTH, Problem, mean_and_std
+from izmailov2021_uci_problem import WIDTH, Problem, each_split, predict
 from rich.console import Console
 from rich.table import Table
 
@@ -34,12 +33,6 @@ NEAR = 50
 THRESHOLDS = (1.01, 1.05, 1.1)
 
 
-def each_split(draws: Any) -> list[Any]:
-    """Draws of every split, from leaves `(split, chain, draw, ...)`."""
-    count = len(jax.tree.leaves(draws)[0])
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], draws) for i in range(count)]
-
-
 def of_draws(problem: Problem, draws: Any) -> dict[str, Any]:
     """Scores of every split, and R-hat and effective sample sizes over all splits.
 
@@ -52,8 +45,7 @@ def of_draws(problem: Problem, draws: Any) -> dict[str, Any]:
     """
     rows, functions, weights = [], [], []
     for i, some in enumerate(each_split(draws)):
-        outputs = evaluation.predict(problem.apply, some, problem.test_x[i])
-        mean, std = map(np.asarray, mean_and_std(jnp.asarray(outputs)))
+        mean, std = predict(problem, some, problem.test_x[i])
         y = problem.raw[i].y_test.reshape(-1, 1)
         rows.append(of_predictions(mean, std, problem.centre[i], problem.unit[i], y))
         functions.append(evaluation.summarise({"mean": mean, "noise": np.log(std)}))
@@ -124,8 +116,7 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
         made: Draws of all splits and their Info.
     """
     draws = jax.tree.map(lambda leaf: leaf[0], made.draws)
-    outputs = evaluation.predict(problem.apply, draws, problem.test_x[0])
-    usual = float(np.median(mean_and_std(jnp.asarray(outputs))[1]))
+    usual = float(np.median(predict(problem, draws, problem.test_x[0])[1]))
     if usual < NEAR * densities.SCALE_FLOOR:
         print(
             f"No run of {problem.name}'s {name} for symjax report, which adds "
@@ -170,9 +161,6 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 def write_tables(out: Path) -> None:
     """Print the table of all results in a folder; write table.md and results.json."""
-    rows = []
-    for data in PUBLISHED.keys() | {(p.parent.name, "") for p in out.glob("*/*.json")}:
-        rows += [data[0]] if data[0] not in rows else []
     table = Table(title="Test sets, mean and standard error over splits")
     header = (
         *("data", "method", "splits", "RMSE", "theirs", "log likelihood"),
@@ -181,7 +169,7 @@ def write_tables(out: Path) -> None:
     for name in header:
         table.add_column(name)
     lines, results = [], []
-    for data in sorted(rows):
+    for data in sorted({path.parent.name for path in out.glob("*/*.json")}):
         for method in METHODS:
             path = out / data / f"{method}.json"
             if path.exists():
