@@ -1,8 +1,8 @@
 """Files and scores of the 2021 competition on approximate inference.
 
 Wilson et al. (2022), Evaluating approximate inference in Bayesian deep learning,
-NeurIPS 2021 Competitions and Demonstrations Track: how close the predictions of a method
-are to those of full-batch HMC. Classifications are scored by agreement and total
+NeurIPS 2021 Competitions and Demonstrations Track: how close the predictions of a
+method are to those of full-batch HMC. Classifications are scored by agreement and total
 variation, the regression by minus the mean Wasserstein-1 distance of 1,000 predictive
 samples a test point; each on the first rows (public) and on all of them (full).
 
@@ -22,9 +22,9 @@ samples a test point; each on the first rows (public) and on all of them (full).
 
 A file is text without header as `numpy.savetxt` writes it; commas are read too. Scoring
 takes seconds. A reference of HMC scored against itself has agreement 1, total variation
-and distance 0. Rows are in the order of the competition's test sets: a run to be written
-must be of data in that order. The deep ensemble of Izmailov et al. has agreement 0.9152
-and total variation 0.115 on CIFAR-10.
+and distance 0; the deep ensemble of Izmailov et al. has agreement 0.9152 and total
+variation 0.115 on CIFAR-10. Rows are in the order of the competition's test sets: a run
+to be written must be of data in that order.
 """
 
 import io
@@ -256,7 +256,7 @@ def of_run(name: str, path: str, seed: int) -> np.ndarray:
 def draw(mean: np.ndarray, std: np.ndarray, seed: int) -> np.ndarray:
     """Samples `(example, 1000)` of the mixture of the draws' Gaussians.
 
-    Every draw gives as many as every other, up to one; each sample has noise of its own.
+    Every draw gives as many as every other, up to one; each has noise of its own.
 
     Args:
         mean: Of every draw, `(draw, example)`.
@@ -269,7 +269,11 @@ def draw(mean: np.ndarray, std: np.ndarray, seed: int) -> np.ndarray:
 
 
 def write(task: Task, values: np.ndarray, out: Path) -> None:
-    """Write a file of a submission, as `numpy.savetxt` does."""
+    """Write a file of a submission, as `numpy.savetxt` does.
+
+    Raises:
+        ValueError: if the .zip has such a file already.
+    """
     if out.suffix != ".zip":
         np.savetxt(out, values)
     else:

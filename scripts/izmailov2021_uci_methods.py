@@ -13,6 +13,7 @@ from symjax import evaluation, mesh, run, store
 from symjax.approximations import ensemble
 from symjax.run import NonFiniteError
 from symjax.samplers import hmc, sgld
+from symjax.types import Data
 
 
 BATCH_SIZE = 100
@@ -106,7 +107,7 @@ class Made(NamedTuple):
 class Held(NamedTuple):
     """Training examples without a tenth of them, and that tenth: `(split, ...)`."""
 
-    train: Any
+    train: Data
     x: Any
     y: Any
 
@@ -123,7 +124,7 @@ def fit_ensemble(task: Task) -> Made:
         f"fit --method ensemble --num-members {task.scale.num_members} "
         f"--ensemble.num-steps {num_steps}"
     )
-    told = {"held_out": tried, "num_steps": num_steps}
+    told = {"held_out": _named(tried), "num_steps": num_steps}
     made = by_split((result.draws, result.info), problem.num_splits)
     return Made(*made, told, words)
 
@@ -152,7 +153,7 @@ def sample_sgld(task: Task) -> Made:
         f"{SGLD_DRAWS} --thinning {thinning} --sgld.step-size {step_size} "
         "--no-bias-check"
     )
-    told = {"held_out": tried, "step_size": step_size}
+    told = {"held_out": _named(tried), "step_size": step_size}
     return Made(by_split(result.draws, count), by_split(info, count), told, words)
 
 
@@ -204,7 +205,8 @@ def hold_out(problem: Problem) -> Held:
     order = random.permuted(np.tile(np.arange(size), (len(mask), 1)), axis=1)[..., None]
     x, y = (np.take_along_axis(leaf, order, axis=1) for leaf in (x, y))
     cut = size // 10
-    return Held((x[:, cut:], y[:, cut:], mask[:, cut:]), x[:, :cut], y[:, :cut])
+    train = Data(x[:, cut:], y[:, cut:], mask[:, cut:])
+    return Held(train, x[:, :cut], y[:, :cut])
 
 
 def judge(problem: Problem, held: Held, result: run.Result | None) -> float:
@@ -232,7 +234,7 @@ def _mesh(first: Any) -> Any:
     return mesh.make_mesh(num_chains, jax.devices()[:count])
 
 
-def _fit(task: Task, num_members: int, train: Any, num_steps: int) -> run.Result:
+def _fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Result:
     """Members of an ensemble on every split."""
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, num_steps)
     approximation = ensemble.build(
@@ -252,7 +254,7 @@ def _fit(task: Task, num_members: int, train: Any, num_steps: int) -> run.Result
 
 
 def _run_sgld(
-    task: Task, num_chains: int, train: Any, step_size: float
+    task: Task, num_chains: int, train: Data, step_size: float
 ) -> run.Result | None:
     """Chains of SGLD on every split; None where one of them ran away."""
     thinning = _thinning(task.scale)
@@ -280,3 +282,8 @@ def _run_sgld(
 def _thinning(scale: Scale) -> int:
     """Steps of SGLD for each draw."""
     return 4 * scale.sgld_steps // 5 // SGLD_DRAWS
+
+
+def _named(tried: dict[Any, float]) -> dict[str, float | None]:
+    """For the results; None where chains ran away."""
+    return {f"{k:g}": v if np.isfinite(v) else None for k, v in tried.items()}

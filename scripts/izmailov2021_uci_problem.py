@@ -40,7 +40,7 @@ class Problem(NamedTuple):
 
     name: str
     raw: list[Arrays]
-    train: tuple[Any, Any, Any]
+    train: Data
     test_x: np.ndarray
     centre: np.ndarray
     unit: np.ndarray
@@ -86,7 +86,7 @@ def build(name: str, kind: str, num_splits: int, prior_variance: float) -> Probl
     return Problem(
         name,
         raw,
-        (x, y, np.ones(x.shape[:2], bool)),
+        Data(x, y, np.ones(x.shape[:2], bool)),
         np.stack(x_test),
         np.array(centre),
         np.array(unit),
@@ -169,18 +169,18 @@ def on_splits(method: Any) -> Any:
     """The same sampler or approximation, for chains of which each has its own split.
 
     A chain starts at `{"network": params, "split": number}`; the data of the new method
-    are a `Problem.train`.
+    are a `Problem.train`, on a mesh whose data axis is one device.
     """
 
-    def own(data: Any, split: Any) -> Data:
+    def own(data: Data, split: Any) -> Data:
         return Data(*(jnp.asarray(leaf)[split] for leaf in data))
 
-    def init(key: Any, params: Any, data: Any) -> State:
+    def init(key: Any, params: Any, data: Data) -> State:
         number = params["split"]
         inner = method.init(key, params["network"], own(data, number))
         return State(inner.position, inner, number)
 
-    def step(key: Any, state: State, data: Any) -> tuple[State, Any]:
+    def step(key: Any, state: State, data: Data) -> tuple[State, Any]:
         inner, info = method.step(key, state.inner, own(data, state.split))
         return State(inner.position, inner, state.split), info
 
