@@ -51,13 +51,22 @@ def main() -> None:
         else:
             typed = command.sample.processes if isinstance(command, Sweep) else None
             ending.refuse_several(type(command).__name__.lower(), typed)
-        _dispatch(command, Console())
+        console = Console()
+        if not isinstance(command, List | Export | Symmetries):
+            _keep_programs(console)
+        _dispatch(command, console)
         if isinstance(command, Sample | Fit):
             _finish()
     except KeyboardInterrupt as error:
         ending.end_by_signal(error)
     except Exception as error:
         ending.end_by_error(error)
+
+
+def _keep_programs(console: Console) -> None:
+    from symjax.cli import compilations
+
+    compilations.keep(console)
 
 
 def _finish() -> None:
@@ -67,27 +76,44 @@ def _finish() -> None:
 
 
 def _dispatch(command: Command, console: Console) -> None:
-    # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import alignment, chains, demo, results, sweeps, symmetries
-
+    # Imported here, so that --help and typing errors don't wait for JAX, nor what
+    # samples for what draws.
     match command:
         case Demo():
+            from symjax.cli import demo
+
             demo.demo(command, console)
         case Sample() | Fit():
+            from symjax.cli import chains
+
             chains.execute(command, console)
         case Sweep():
+            from symjax.cli import sweeps
+
             sweeps.sweep(command, console)
         case Align():
+            from symjax.cli import alignment
+
             alignment.align(command, console)
         case Evaluate():
+            from symjax.cli import results
+
             results.evaluate(command, console)
         case Report():
+            from symjax.cli import results
+
             results.write_report(command, console)
         case Symmetries():
+            from symjax.cli import symmetries
+
             symmetries.show(command, console)
         case List():
+            from symjax.cli import results
+
             results.list_runs(command, console)
         case Export():
+            from symjax.cli import results
+
             results.export(command, console)
 
 

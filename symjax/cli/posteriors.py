@@ -15,7 +15,6 @@ from symjax import data as datasets, densities, models, posterior
 from symjax.cli.options import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
-from symjax.report import Method
 from symjax.types import Data, Key, Params
 
 
@@ -64,7 +63,7 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
         ValueError: if the options do not fit each other.
     """
     with named("--data"):
-        dataset = datasets.load(problem.data)
+        dataset = datasets.load(problem.data, split=problem.split)
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
@@ -162,18 +161,6 @@ def named(option: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from error
-
-
-def as_method(
-    name: str, built: Posterior, outputs: Any, seconds: float | None
-) -> Method:
-    """What the report takes, from the outputs of a network in the data's own units."""
-    if built.read_outputs is None:
-        return Method(name, outputs, seconds=seconds)
-    dataset = built.dataset
-    mean, std = map(np.asarray, built.read_outputs(outputs))
-    mean = mean * dataset.target_std + dataset.target_mean
-    return Method(name, mean, std * dataset.target_std, seconds)
 
 
 def device_bytes() -> int:
