@@ -16,7 +16,6 @@ def main():
     """Run the subcommand that was typed."""
     hosts.start()  # Before anything is computed, as some imports do.
     import tyro
-
     from benchmarks import (
         leapfrog,
     )

@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import evaluation, store
-from symjax.cli import chains, posteriors, predicting
+from symjax.cli import chains, predicting
 
 
 NUM_SAMPLES = 1000
@@ -238,18 +238,18 @@ def of_run(name: str, path: str, seed: int) -> np.ndarray:
     """
     kept = store.open(path)
     built = chains.posterior_of(kept)
-    is_regression = built.dataset.task == "regression"
-    if is_regression != (name == "uci"):
+    if (built.read_outputs is not None) != (name == "uci"):
         raise ValueError(f"{path} is of a {built.dataset.task}, which {name} is not.")
     x = built.dataset.test.x
     outputs = predicting.outputs(kept, built, x, name=path, key="test")
-    if not is_regression:
+    if built.read_outputs is None:
         return np.asarray(jax.nn.softmax(outputs, axis=-1), float).mean(axis=(0, 1))
-    method = posteriors.as_method(path, built, outputs, None)
+    dataset = built.dataset
     mean, std = (
-        np.asarray(a, float)[..., 0].reshape(-1, len(x))
-        for a in (method.outputs, method.std)
+        np.asarray(a, float)[..., 0].reshape(-1, len(x)) * dataset.target_std
+        for a in built.read_outputs(outputs)
     )
+    mean = mean + dataset.target_mean
     return draw(mean, std, seed)
 
 

@@ -14,12 +14,12 @@ here every state counts, and both likelihoods are given.
 
 All splits and chains of a data set are one program. Its cost is known beforehand:
 (warm-up + draws) x leapfrogs gradients of all 60 chains, see `SETTINGS`: 0.6 million of
-boston, 1.2 of concrete, 2 of energy, 3.6 of yacht, 1.2 of naval. With `--minutes` HMC of
-a data set ends there with the draws that it has. Results of a method are written when
-they are finished, and a second call skips them. Where the noise is far above its floor
-in `symjax report`, a method also leaves a run directory of split 0.
+boston, 1.2 of concrete, 2 of energy, 3.6 of yacht, 1.2 of naval. With `--minutes` HMC
+of a data set ends there with the draws that it has. Results of a method are written
+when they are finished, and a second call skips them. Where the noise is far above its
+floor in `symjax report`, a method also leaves a run directory of split 0.
 
-What differs from theirs: HMC's step sizes are adapted (to an acceptance of 0.8) and its
+What differs from theirs: HMC's step sizes are adapted (to an acceptance of 0.9) and its
 leapfrogs are as many as are affordable; SGD is Adam; its length and SGLD's step size
 are chosen by a tenth of the training examples, held out. The prior variances could not
 be checked against their appendix.

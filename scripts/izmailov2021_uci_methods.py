@@ -18,6 +18,9 @@ from symjax.types import Data
 
 BATCH_SIZE = 100
 SGLD_DRAWS = 100
+ACCEPTANCE = 0.9
+"""The stiffness varies over the posterior with the noise: at 0.8 proposals diverge."""
+
 LEARNING_RATE = 1e-2
 """Of Adam, falling to 0 as a cosine."""
 
@@ -166,6 +169,7 @@ def sample_hmc(task: Task) -> Made:
         step_size=setting.step_size,
         num_steps=setting.num_leapfrogs,
         num_warmup=num_warmup,
+        target_acceptance=ACCEPTANCE,
     )
     path, first = task.runs / "hmc", _starts(task, num_chains)
     has_begun = (path / "config.json").exists()
@@ -193,7 +197,8 @@ def sample_hmc(task: Task) -> Made:
     words = (
         f"sample --sampler hmc --num-chains {num_chains} --num-draws {num_draws} "
         f"--start init --hmc.step-size {setting.step_size} --hmc.num-steps "
-        f"{setting.num_leapfrogs} --hmc.num-warmup {num_warmup}"
+        f"{setting.num_leapfrogs} --hmc.num-warmup {num_warmup} "
+        f"--hmc.target-acceptance {ACCEPTANCE}"
     )
     return Made(by_split(draws, count), by_split(info, count), told, words)
 

@@ -4,19 +4,15 @@ All splits of a data set have equally many examples. They are stacked, and every
 is told which one is its own, so that the chains of all splits run in one program.
 """
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import sklearn.datasets
 
-from symjax import densities, evaluation, models, posterior
-from symjax.data import arrays
-from symjax.data.sources import DEFAULT_FOLDER, FOLDER_VARIABLE, Arrays
+from symjax import data, densities, evaluation, models, posterior
+from symjax.data import Dataset
 from symjax.types import Algorithm, Approximation, Data
 
 
@@ -28,22 +24,18 @@ class Problem(NamedTuple):
 
     Attributes:
         name: Of the data set.
-        raw: Each split as it was read.
-        train: Normalised x, y and mask, leaves `(split, example, ...)`.
-        test_x: Normalised, `(split, example, column)`.
-        centre: What was subtracted from the targets, `(split,)`.
-        unit: What they were then divided by, `(split,)`.
+        words: Options of `symjax sample` that name the first split.
+        datasets: Each split.
+        train: Of all splits, leaves `(split, example, ...)`.
         apply: `(params, x) -> outputs (example, 2)`.
         init: `key -> params` of one network.
         log_posterior: Of the parameters, given the training examples of one split.
     """
 
     name: str
-    raw: list[Arrays]
+    words: str
+    datasets: list[Dataset]
     train: Data
-    test_x: np.ndarray
-    centre: np.ndarray
-    unit: np.ndarray
     apply: Any
     init: Any
     log_posterior: Any
@@ -51,31 +43,30 @@ class Problem(NamedTuple):
     @property
     def num_splits(self) -> int:
         """How many there are."""
-        return len(self.raw)
+        return len(self.datasets)
 
 
 def build(name: str, kind: str, num_splits: int, prior_variance: float) -> Problem:
     """Read a data set, split it and build the network's posterior.
 
     Args:
-        name: `boston`, `concrete`, `energy`, `yacht`, `naval`, or `diabetes` from
-            scikit-learn.
-        kind: Of split, `standard` or `reference`, see `split`.
+        name: `boston`, `concrete`, `energy`, `yacht` or `naval`, or `diabetes` from
+            scikit-learn, with random splits.
+        kind: Of split, `standard` or `reference`: permutations by key 0, 1, 2 and so
+            on, which are the paper's if our rows are in the order of theirs.
         num_splits: The first so many of them.
         prior_variance: Of every weight and bias.
     """
-    raw = split(name, kind, num_splits)
-    x, x_test, y, centre, unit = [], [], [], [], []
-    for one in raw:
-        train, test, _, _ = arrays.normalise(one.x_train, one.x_test)
-        target, _, mean, std = arrays.normalise(one.y_train, one.y_test)
-        x.append(train)
-        x_test.append(test)
-        y.append(target)
-        centre.append(mean.item())
-        unit.append(std.item())
+    words = "--data diabetes"
+    if name == "diabetes":
+        datasets = [data.load(name, seed=k) for k in range(num_splits)]
+    else:
+        prefix = "izmailov" if kind == "reference" else ""
+        splits = [f"{prefix}{k}" for k in range(num_splits)]
+        datasets = [data.load(f"uci:{name}", split=split) for split in splits]
+        words = f"--data uci:{name} --split {splits[0]}"
+    train = jax.tree.map(lambda *leaves: np.stack(leaves), *(d.train for d in datasets))
     model = models.build("mlp", 2, widths=(WIDTH,), activation="relu")
-    x, y = np.stack(x), np.stack(y)
     log_posterior = posterior.build(
         model.apply,
         densities.prior("normal", variance=prior_variance),
@@ -83,17 +74,8 @@ def build(name: str, kind: str, num_splits: int, prior_variance: float) -> Probl
         # TF32 would not resolve a noise of a thousandth of the targets.
         force_precision="highest",
     )
-    return Problem(
-        name,
-        raw,
-        Data(x, y, np.ones(x.shape[:2], bool)),
-        np.stack(x_test),
-        np.array(centre),
-        np.array(unit),
-        model.apply,
-        jax.jit(lambda key: model.init(key, jnp.zeros((1, x.shape[-1])))),
-        log_posterior,
-    )
+    init = jax.jit(lambda key: model.init(key, jnp.zeros((1, train.x.shape[-1]))))
+    return Problem(name, words, datasets, train, model.apply, init, log_posterior)
 
 
 def likelihood(outputs: Any, targets: Any) -> Any:
@@ -118,45 +100,6 @@ def predict(problem: Problem, draws: Any, x: Any) -> tuple[np.ndarray, np.ndarra
     return np.asarray(mean), np.asarray(std)
 
 
-def split(name: str, kind: str, num_splits: int) -> list[Arrays]:
-    """Train and test examples of each split, as they are in the file.
-
-    `standard` splits are those of Hernandez-Lobato and Gal that the file holds.
-    `reference` splits are made as Izmailov et al. make theirs: 90 % of a permutation by
-    JAX's key 0, 1, 2 and so on, with the generator as it was then
-    (`jax_threefry_partitionable` off). They are theirs if our rows are in their order.
-
-    Raises:
-        ValueError: if the splits are not there.
-    """
-    if name == "diabetes":
-        bunch: Any = sklearn.datasets.load_diabetes()
-        x, y, masks = bunch.data, bunch.target[:, None], np.zeros((0, 0), bool)
-    else:
-        folder = Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER))
-        path = folder / "uci" / f"{name}.npz"
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is not there; {FOLDER_VARIABLE} names the folder with uci/."
-            )
-        with np.load(path, allow_pickle=False) as file:
-            x, y, masks = file["x"], file["y"], file["test_mask"]
-    if kind == "reference":
-        masks = np.stack([_permuted(len(x), seed) for seed in range(num_splits)])
-    if len(masks) < num_splits:
-        raise ValueError(f"{name} has {len(masks)} {kind} splits, not {num_splits}.")
-    return [Arrays(x[~m], y[~m], x[m], y[m]) for m in masks[:num_splits]]
-
-
-def _permuted(num_rows: int, seed: int) -> np.ndarray:
-    """Which rows are test examples; their order plays no part."""
-    with jax.threefry_partitionable(False):
-        order = np.asarray(jax.random.permutation(jax.random.PRNGKey(seed), num_rows))
-    mask = np.zeros(num_rows, bool)
-    mask[order[int(0.9 * num_rows) :]] = True
-    return mask
-
-
 class State(NamedTuple):
     """A chain's own state, and the number of its split."""
 
@@ -172,16 +115,16 @@ def on_splits(method: Any) -> Any:
     are a `Problem.train`, on a mesh whose data axis is one device.
     """
 
-    def own(data: Data, split: Any) -> Data:
-        return Data(*(jnp.asarray(leaf)[split] for leaf in data))
+    def own(train: Data, split: Any) -> Data:
+        return Data(*(jnp.asarray(leaf)[split] for leaf in train))
 
-    def init(key: Any, params: Any, data: Data) -> State:
+    def init(key: Any, params: Any, train: Data) -> State:
         number = params["split"]
-        inner = method.init(key, params["network"], own(data, number))
+        inner = method.init(key, params["network"], own(train, number))
         return State(inner.position, inner, number)
 
-    def step(key: Any, state: State, data: Data) -> tuple[State, Any]:
-        inner, info = method.step(key, state.inner, own(data, state.split))
+    def step(key: Any, state: State, train: Data) -> tuple[State, Any]:
+        inner, info = method.step(key, state.inner, own(train, state.split))
         return State(inner.position, inner, state.split), info
 
     if isinstance(method, Algorithm):

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from symjax import densities, evaluation, store
 from symjax.cli import Command, chains, posteriors
+from symjax.data import Dataset
 
 
 PUBLISHED = {
@@ -45,9 +46,8 @@ def of_draws(problem: Problem, draws: Any) -> dict[str, Any]:
     """
     rows, functions, weights = [], [], []
     for i, some in enumerate(each_split(draws)):
-        mean, std = predict(problem, some, problem.test_x[i])
-        y = problem.raw[i].y_test.reshape(-1, 1)
-        rows.append(of_predictions(mean, std, problem.centre[i], problem.unit[i], y))
+        mean, std = predict(problem, some, problem.datasets[i].test.x)
+        rows.append(of_predictions(mean, std, problem.datasets[i]))
         functions.append(evaluation.summarise({"mean": mean, "noise": np.log(std)}))
         weights.append(evaluation.summarise(some))
     spaces = {"functions": functions, "weights": weights}
@@ -56,18 +56,18 @@ def of_draws(problem: Problem, draws: Any) -> dict[str, Any]:
 
 
 def of_predictions(
-    mean: np.ndarray, std: np.ndarray, centre: float, unit: float, y: np.ndarray
+    mean: np.ndarray, std: np.ndarray, dataset: Dataset
 ) -> dict[str, float]:
     """Scores of one split, in the unit of the targets.
 
     Args:
         mean: Of every draw, of normalised targets, `(chain, draw, example, 1)`.
         std: Of the noise, the same.
-        centre: What was subtracted from the targets.
-        unit: What they were then divided by.
-        y: The targets before, `(example, 1)`.
+        dataset: The split.
     """
-    means, stds = centre + unit * mean.astype(float), unit * std.astype(float)
+    unit, centre = dataset.target_std, dataset.target_mean
+    y = dataset.test.y * unit + centre
+    means, stds = mean * unit + centre, std * unit
     return {
         "rmse": evaluation.rmse(means, y),
         "log_likelihood": -evaluation.gaussian_mixture_nll(means, stds, y),
@@ -116,20 +116,16 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
         made: Draws of all splits and their Info.
     """
     draws = jax.tree.map(lambda leaf: leaf[0], made.draws)
-    usual = float(np.median(predict(problem, draws, problem.test_x[0])[1]))
+    usual = float(np.median(predict(problem, draws, problem.datasets[0].test.x)[1]))
     if usual < NEAR * densities.SCALE_FLOOR:
         print(
             f"No run of {problem.name}'s {name} for symjax report, which adds "
             f"{densities.SCALE_FLOOR} to the noise: its median is {usual:.2g}."
         )
         return
-    folder = (out / "split-0").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "data.npz"
-    np.savez(file, **problem.raw[0]._asdict())
     scale = problem.log_posterior.prior.rules[0][1].scale
     words = (
-        f"{made.words} --data {file} --widths {WIDTH} --activation relu "
+        f"{made.words} {problem.words} --widths {WIDTH} --activation relu "
         f"--noise heteroscedastic --prior-scale {float(scale)!r}"
     )
     command: Any = tyro.cli(Command, args=shlex.split(words))
@@ -138,9 +134,11 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     num_iterations = jax.tree.leaves(info)[0].shape[1]
     is_chain = made.words.startswith("sample")
+    record = {"num_chains": num_chains, "num_draws": num_draws}
+    record |= {"num_discarded": 0, "thinning": 1}
     kept = store.create(
-        folder / name,
-        config=chains.describe(command, built),
+        out / "split-0" / name,
+        config=chains.describe(command, built) | {"run": record},
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
         num_chains=num_chains,

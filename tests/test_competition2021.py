@@ -5,13 +5,15 @@ import json
 import zipfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
-from commands import symjax
+import tyro
 
 from symjax import densities, evaluation, store
-from symjax.cli import chains
+from symjax.cli import Command, chains, posteriors
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def script():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A regression of 12 draws and a classification of two."""
+    """A regression of 12 networks and a classification of two, drawn at random."""
     folder = tmp_path_factory.mktemp("runs")
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 3)), rng.normal(5, 20, size=60)
@@ -33,13 +35,28 @@ def runs(tmp_path_factory):
         key: (value > 5).astype(int) for key, value in split.items() if "y" in key
     }
     np.savez(folder / "imdb.npz", **split | labels)
-    for name, members in (("uci", 12), ("imdb", 2)):
-        noise = ("--noise", "heteroscedastic") if name == "uci" else ()
-        symjax(
-            "fit", "--data", folder / f"{name}.npz", "--widths", 3, *noise,
-            "--num-members", members, "--ensemble.num-steps", 5,
-            "--ensemble.batch-size", "None", "--out", folder / name,
-        )  # fmt: skip
+    for name, count in (("uci", 12), ("imdb", 2)):
+        words = f"fit --data {folder}/{name}.npz --widths 3 --num-members {count}"
+        words += " --noise heteroscedastic" if name == "uci" else ""
+        command = tyro.cli(Command, args=words.split())
+        built = posteriors.build(command.problem)
+        draws = jax.tree.map(
+            lambda leaf, n=count: rng.normal(size=(n, 1, *leaf.shape)).astype(
+                np.float32
+            ),
+            built.shapes,
+        )
+        kept = store.create(
+            folder / name,
+            config=chains.describe(command, built),
+            params=built.shapes,
+            info={"log_density": np.float32(0)},
+            num_chains=count,
+            num_draws=1,
+            num_iterations=1,
+        )
+        kept.append(draws, 0, {"log_density": np.zeros((count, 1), np.float32)}, 0)
+        kept.commit({"done": np.array(1)}, iteration=1, num_draws=1, finished=True)
     return folder
 
 
@@ -85,7 +102,7 @@ def test_samples_are_scored_by_their_distance_to_those_of_hmc(
     script, tmp_path, monkeypatch
 ):
     rng = np.random.default_rng(1)
-    one, two = rng.normal(size=(2, 256, 1000)) * rng.uniform(0.5, 2, (2, 256, 1))
+    one, two = rng.normal(size=(2, 120, 1000)) * rng.uniform(0.5, 2, (2, 120, 1))
     np.savetxt(tmp_path / "uci_samples.csv", one)
     # HMC's file has a sample a row.
     np.savetxt(tmp_path / "hmc.csv", two.T)
