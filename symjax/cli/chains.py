@@ -8,7 +8,17 @@ import jax
 from rich.console import Console
 
 from symjax import checks, hosts, run, store
-from symjax.cli import bias, fitting, methods, plan, posteriors, starts, warmups
+from symjax.cli import (
+    bias,
+    estimates,
+    fitting,
+    methods,
+    plan,
+    posteriors,
+    starts,
+    warmups,
+)
+from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
@@ -16,7 +26,14 @@ from symjax.store import Place, Run
 from symjax.types import Algorithm, Params
 
 
-NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes", "processes")
+NOT_OF_THE_RUN = (
+    "out",
+    "resume",
+    "dry_run",
+    "estimate",
+    "max_minutes",
+    "processes",
+)
 """Options that say where and how, not what; a run does not record them."""
 
 
@@ -89,12 +106,14 @@ def _how_to_continue(command: Sample | Fit, path: Place) -> str:
 
 def _check(command: Sample | Fit) -> None:
     """Require what does not take the data to be checked."""
+    posteriors.require_likelihood(command.problem)
     if isinstance(command, Fit):
         checks.at_least(1, num_members=command.num_members, num_draws=command.num_draws)
         return
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     checks.positive(max_minutes=command.max_minutes)
+    estimates.check(command)
     warmups.check(command)
 
 
@@ -201,17 +220,17 @@ def posterior_of(kept: Run) -> Posterior:
     return built
 
 
-def rebuild_command(kept: Run) -> Sample | Fit:
+def rebuild_command(kept: Run) -> Sample | Fit | Import:
     """The command that made a run.
 
     Raises:
-        ValueError: if the run was not made by `symjax sample` or `symjax fit`.
+        ValueError: if the run was not made by `symjax sample`, `fit` or `import`.
     """
-    kinds = {"sample": Sample, "fit": Fit}
+    kinds = {"sample": Sample, "fit": Fit, "import": Import}
     if kept.config.get("command") not in kinds:
         raise ValueError(
-            f"{kept.path} was not made by symjax sample or symjax fit: its config.json "
-            "does not say which data and network it is of. Read it with store.open."
+            f"{kept.path} was not made by symjax sample, fit or import: its config.json"
+            " does not say which data and network it is of. Read it with store.open."
         )
     return rebuild(kinds[kept.config["command"]], kept.config["options"])
 
@@ -230,8 +249,10 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     names = ("resume", "dry_run", "processes")
     given = {name: getattr(command, name) for name in names}
     if isinstance(command, Sample):
-        given["max_minutes"] = command.max_minutes
+        given |= {"max_minutes": command.max_minutes, "estimate": command.estimate}
     recorded = rebuild_command(kept)
+    if isinstance(recorded, Import):
+        raise ValueError(f"{kept.path} was imported and can't be continued.")
     if type(recorded) is not type(command):
         raise ValueError(
             f"{kept.path} is continued by: symjax {_name(recorded)} --resume "

@@ -76,7 +76,8 @@ def gradients_at_end(command: Fit, built: Posterior) -> int:
     """What a member costs after its last step, in gradients of the whole data set."""
     if command.method != "laplace":
         return 0
-    example = jax.ShapeDtypeStruct((1, *built.dataset.train.x.shape[1:]), float)
+    x = built.dataset.train.x
+    example = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
     outputs = jax.eval_shape(built.apply, built.shapes, example)
     options = command.laplace
     return laplace.count_gradients(options.structure, options.rank, outputs.shape[-1])

@@ -11,8 +11,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import hosts, mesh as meshes, trees
-from symjax.cli import bias, fitting, methods
-from symjax.cli.options import Fit, Sample
+from symjax.cli import bias, estimates, fitting, methods
+from symjax.cli.options import Estimate, Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.store import Commit
 from symjax.types import Algorithm, Approximation
@@ -54,7 +54,8 @@ def show(
     num_draws -= done.num_draws
     gradients = methods.gradients_per_iteration(command, built)
     batch_size = methods.batch_size(command)
-    seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
+    estimate = command.estimate if isinstance(command, Sample) else Estimate()
+    seconds, scratch = _gradient(estimate, built, mesh, num_chains, batch_size)
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
     total = seconds * gradients * iterations
@@ -78,10 +79,11 @@ def show(
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
         "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
-        "memory of a gradient": f"{_size(scratch)} a device",
+        "memory of a gradient": _a_device(scratch),
         **at_end,
         "draws on disk": _size(draw_bytes),
-        "one gradient": f"{1e3 * seconds:.3g} ms, all chains together",
+        "one gradient": f"{estimates.milliseconds(seconds)} ms, all chains together"
+        + ("" if scratch is not None else ", as given"),
         "estimated time": f"{_duration(total)}, without compiling"
         + (" and without the optimised starts" if _starts_from_map(command) else ""),
     }
@@ -93,6 +95,24 @@ def show(
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table, highlight=False)
+    if estimate.devices:
+        one = seconds * mesh.size / num_chains
+        sizes = trees.size(shapes), num_chains, gradients * iterations
+        console.print(estimates.table(estimate, one, *sizes), highlight=False)
+
+
+def _gradient(
+    estimate: Estimate, built: Posterior, mesh: Mesh, num_chains: int, size: int | None
+) -> tuple[float, int | None]:
+    """Seconds of the gradients of all chains, given or measured; memory if measured."""
+    if estimate.gradient_ms is None:
+        return _time_gradient(built, mesh, num_chains, size)
+    num_params = trees.size(built.shapes)
+    return estimates.given_seconds(estimate, mesh, num_params, num_chains), None
+
+
+def _a_device(scratch: int | None) -> str:
+    return "not measured" if scratch is None else f"{_size(scratch)} a device"
 
 
 def _describe_end(

@@ -53,6 +53,21 @@ class Posterior(NamedTuple):
         return -self.log_posterior.likelihood(outputs, data.y)
 
 
+def require_likelihood(problem: Problem) -> None:
+    """Require a network that can be sampled, and not only read.
+
+    Raises:
+        ValueError: if it has batch normalisation.
+    """
+    if problem.model in models.BATCH_NORMALISED:
+        raise ValueError(
+            f"`--model` {problem.model} has batch normalisation: while it is trained, "
+            "an example's output depends on the other examples, so that there is no "
+            "likelihood to sample from. Such networks can be imported and compared; to "
+            "sample or fit, use resnet18_frn or resnet20_frn."
+        )
+
+
 def build(problem: Problem, num_chains: int = 1) -> Posterior:
     """Load the data, build the network and its log posterior.
 
@@ -123,6 +138,7 @@ def _assemble(
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
+        **_force(problem, model, apply),
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
@@ -142,6 +158,15 @@ def _assemble(
         lambda: min(jax.tree.leaves(prior.std(shapes))),
         _reader(problem, dataset),
     )
+
+
+def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
+    """How the gradient is taken: with fused kernels, or at the precision asked for."""
+    if problem.force_precision == "bfloat16" and apply == model.apply:
+        fused = models.fused.find(model)
+        if fused is not None:
+            return {"force_apply": fused}
+    return {"force_precision": problem.force_precision}
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
@@ -186,6 +211,14 @@ def typed(method: str, options: Any) -> Iterator[None]:
             raise
         name = f"{method}.{found[1]}".replace("_", "-")
         raise type(error)(f"`--{name}`{found[2]}") from error
+
+
+def test_targets(dataset: Dataset) -> np.ndarray:
+    """Of the test examples, in the data's own units."""
+    targets = np.asarray(dataset.test.y)
+    if dataset.target_std is None or dataset.target_mean is None:
+        return targets
+    return targets * dataset.target_std + dataset.target_mean
 
 
 def device_bytes() -> int:

@@ -20,9 +20,12 @@ overwritten when the run goes on. The states of the three newest commits are kep
 
 The folder may be that of a bucket, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER: the same
 objects then, but for the states, which are arrays too; see `store.buckets`.
+
+What others need of a finished reference is one file, see `bundles`.
 """
 
 from symjax.store.buckets import Bucket, Place, place
+from symjax.store.bundles import Bundle, is_bundle, read_bundle, write_bundle
 from symjax.store.commits import Commit
 from symjax.store.directory import claim, create, create_on_first, open
 from symjax.store.environment import describe as describe_environment
