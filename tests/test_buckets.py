@@ -17,6 +17,7 @@ from test_contract import StopAtThirdChunk
 from test_store import check, kill_at, start, uninterrupted, work  # noqa: F401
 
 from symjax import run, store
+from symjax.hosts import last_words
 from symjax.samplers import hmc
 
 
@@ -212,3 +213,10 @@ def test_commands_write_to_a_bucket_and_others_refuse_it(server, capsys):
     assert f"aws s3 cp --recursive {path} FOLDER" in said
     with contextlib.suppress(FileNotFoundError):
         assert not os.listdir("s3:")
+
+
+def test_last_words_do_not_look_into_a_bucket():
+    """They are said by a small process without tensorstore."""
+    said = last_words.describe("s3://bucket/runs/a", "symjax sample --resume it")
+    assert said.startswith("What is saved is told by s3://bucket/runs/a/commit.json.")
+    assert said.endswith("Continue with: symjax sample --resume it")
