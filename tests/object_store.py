@@ -56,7 +56,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_PUT(self):
-        content = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        content = self.rfile.read(length)
+        if len(content) < length:
+            return self._answer(400)  # Who sent it was killed meanwhile.
         old = self.objects.get(self._key)
         wanted, unwanted = (
             self.headers.get("If-Match"),

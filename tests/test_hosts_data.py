@@ -23,8 +23,8 @@ def watched(command, console):
 
     load, sample = data.load, run.sample
 
-    def remember(name):
-        made = load(name)
+    def remember(*words, **options):
+        made = load(*words, **options)
         loaded.extend(weakref.ref(leaf) for leaf in made.train)
         return made
 
