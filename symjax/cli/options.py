@@ -27,7 +27,10 @@ class Problem:
 
     Attributes:
         data: digits, breast_cancer, wine, diabetes, a file.npz with x_train,
-            y_train, x_test and y_test, or tfds:NAME.
+            y_train, x_test and y_test, tfds:NAME, or a set of the folder SYMJAX_DATA:
+            mnist, cifar10, imdb, uci:boston and others.
+        split: Of uci:NAME, which of its splits, from 0 on (default: 0), or
+            izmailovSEED for the 90/10 split of that reference; of imdb, validation.
         model: mlp, lenet or resnet20_frn.
         widths: Hidden widths of an mlp, such as 64 32. Default: 32.
         activation: relu, tanh, silu or gelu. Default: the model's own, which is
@@ -44,6 +47,7 @@ class Problem:
     """
 
     data: str = "digits"
+    split: str | None = None
     model: str = "mlp"
     widths: tuple[int, ...] | None = None
     activation: str | None = None

@@ -64,7 +64,7 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
         ValueError: if the options do not fit each other.
     """
     with named("--data"):
-        dataset = datasets.load(problem.data)
+        dataset = datasets.load(problem.data, split=problem.split)
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(

@@ -10,12 +10,12 @@ import sklearn.datasets
 from symjax.data.datasets import Dataset
 from symjax.data.filters import Images
 from symjax.data.images import as_inputs, as_pixels, fit
+from symjax.data.known import read_known
 from symjax.data.sources import (
     DEFAULT_FOLDER,
     FOLDER_VARIABLE,
     UNREADABLE,
     did_you_mean,
-    read_known,
 )
 from symjax.types import Data
 
@@ -36,7 +36,7 @@ def load_ood(name: str, like: Dataset) -> Data:
 
     | name | inputs |
     |---|---|
-    | noise | independent normal, with the training set's mean and std; for any data |
+    | noise | independent standard normal in normalised units; not for words |
     | permuted | the test images, their pixels in one random order |
     | digits | scikit-learn's digits, 8 x 8 |
     | mnist, fashion_mnist, kmnist | test images: digits, clothes, Japanese letters |
@@ -74,6 +74,8 @@ def load_ood(name: str, like: Dataset) -> Data:
         )
     generator = np.random.default_rng(SEED)
     if name == "noise":
+        if like.test.x.dtype.kind in "iu":
+            raise ValueError(f"`name` must not be noise for the words of {like.name}.")
         return _as_data(generator.normal(size=like.test.x.shape), like)
     pixels = as_pixels(like)
     if name == "permuted":
