@@ -72,10 +72,7 @@ DIFFERS = {
 PRIOR = parts.prior("normal", VARIANCE)
 
 TINY = Experiment(
-    network="--model mlp --widths 4",
-    data="digits",
-    num_train=None,
-    num_test=None,
+    problem="--model mlp --widths 4 --data digits",
     variance=VARIANCE,
     hmc="--num-chains 2 --map-steps 50 --hmc.num-warmup 10 --hmc.step-size 0.05",
     trajectory=parts.by_length,
@@ -98,10 +95,7 @@ TINY = Experiment(
 CYCLES = "--izmailov2021.cycle-epochs 80 --num-draws 30 --thinning 2000"
 
 SMALL = Experiment(
-    network="--model lenet",
-    data="cifar10_lossless_subset",
-    num_train=None,
-    num_test=None,
+    problem="--model lenet --data cifar10_lossless_subset",
     variance=VARIANCE,
     hmc="--num-chains 3 --warmup auto --hmc.num-warmup 60",
     trajectory=parts.by_length,
@@ -132,10 +126,7 @@ SMALL = Experiment(
 )
 
 PAPER = Experiment(
-    network="--model resnet20_frn",
-    data="cifar10",
-    num_train=NUM_EXAMPLES,
-    num_test=None,
+    problem=f"--model resnet20_frn --data cifar10 --num-train {NUM_EXAMPLES}",
     variance=VARIANCE,
     hmc="--num-chains 3 --start init --hmc.num-warmup 0 --hmc.num-unadjusted 50",
     trajectory=parts.by_leapfrogs({1.0: 1e-5}, 70_248, VARIANCE),

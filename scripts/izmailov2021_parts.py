@@ -34,10 +34,7 @@ class Experiment(NamedTuple):
     """What the parts are made of.
 
     Attributes:
-        network: Options of every run: the network.
-        data: Name of the data set.
-        num_train: Its first training examples; None for all.
-        num_test: Its first test examples; None for all.
+        problem: Options of every run: the network and the data.
         variance: Of the prior.
         hmc: Options of every run of HMC.
         trajectory: Options of its leapfrogs, from temperature and prior variance.
@@ -50,10 +47,7 @@ class Experiment(NamedTuple):
         evaluation: Options of the report on corrupted test points; empty for none.
     """
 
-    network: str
-    data: str
-    num_train: int | None
-    num_test: int | None
+    problem: str
     variance: float
     hmc: str
     trajectory: Callable[[float, float], str]
@@ -208,10 +202,7 @@ def reproduce(
 def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
     """Make all runs, or show their plans; returns the names of those that are there."""
     console = Console()
-    data = papers.subset(
-        experiment.data, out, experiment.num_train, experiment.num_test
-    )
-    fixed = f"{experiment.network} --data {data} --seed {options.seed}"
+    fixed = f"{experiment.problem} --seed {options.seed}"
     most = experiment.minutes if options.minutes is None else options.minutes
     made = []
     for name, words in runs(experiment, options).items():

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import tyro
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -20,7 +19,6 @@ from rich.console import Console
 
 from symjax import run, store
 from symjax.cli import Command, chains, results
-from symjax.data.sources import read_known
 from symjax.plots import style
 
 
@@ -128,27 +126,6 @@ def compare(
     console.print(f"symjax {typed} --out {out}", highlight=False, soft_wrap=True)
     results.write_report(parse([*shlex.split(typed), "--out", str(out)]), console)
     return store.read_json(out / "summary.json")
-
-
-def subset(
-    name: str, folder: Path, num_train: int | None = None, num_test: int | None = None
-) -> str:
-    """The first examples of a data set as a file; its name, where all are wanted."""
-    if num_train is None and num_test is None:
-        return name
-    path = (folder / f"{name}-{num_train or 'all'}-{num_test or 'all'}.npz").absolute()
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays = read_known(name)
-        counts = {"train": num_train, "test": num_test}
-        np.savez_compressed(
-            path,
-            **{
-                key: array[: counts[key.split("_")[1]]]
-                for key, array in arrays._asdict().items()
-            },
-        )
-    return str(path)
 
 
 def write(
