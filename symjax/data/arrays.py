@@ -24,9 +24,7 @@ def check(name: str, arrays: Arrays) -> None:
             raise ValueError(
                 f"{name}: `{key}` must hold examples, got shape {array.shape}."
             )
-        num_bad = 0
-        if array.dtype.kind == "f":
-            num_bad = np.count_nonzero(~np.isfinite(array))
+        num_bad = _count_not_finite(array)
         if num_bad:
             raise ValueError(
                 f"{name}: `{key}` must be finite, got {num_bad} NaN or infinite "
@@ -51,6 +49,10 @@ def check(name: str, arrays: Arrays) -> None:
             f"{name}: `y_train` must be (example,) or (example, output), got shape "
             f"{arrays.y_train.shape}. Flatten the outputs of an example."
         )
+
+
+def _count_not_finite(array: np.ndarray) -> int:
+    return 0 if array.dtype.kind != "f" else int((~np.isfinite(array)).sum())
 
 
 def fingerprint(arrays: Arrays) -> str:

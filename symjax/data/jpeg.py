@@ -33,7 +33,7 @@ def read_jpeg(path: str) -> Arrays:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     kept = _cache_folder() / f"{digest}.npz"
     try:
-        with np.load(kept, allow_pickle=False) as arrays:
+        with open(kept, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return Arrays(*(arrays[key] for key in Arrays._fields))
     except (*UNREADABLE, KeyError):
         arrays = _decode(path)

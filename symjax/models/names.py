@@ -7,28 +7,44 @@ import flax.linen as nn
 
 from symjax import checks
 from symjax.models.activations import ACTIVATIONS, Activation
-from symjax.models.lenet import LeNet
+from symjax.models.alexnet import AlexNet
+from symjax.models.cnn_lstm import CNNLSTM
+from symjax.models.lenet import LeNet, LeNetMaxPool
 from symjax.models.mlp import MLP
+from symjax.models.residual import ResNet18, ResNet18FRN, ResNet20
 from symjax.models.resnet import ResNet20FRN
+from symjax.models.vit import ViT
 
 
 MODELS: dict[str, type[nn.Module]] = {
     "mlp": MLP,
     "lenet": LeNet,
+    "lenet_maxpool": LeNetMaxPool,
+    "alexnet": AlexNet,
     "resnet20_frn": ResNet20FRN,
+    "resnet18_frn": ResNet18FRN,
+    "resnet20": ResNet20,
+    "resnet18": ResNet18,
+    "vit": ViT,
+    "cnn_lstm": CNNLSTM,
 }
+
+BATCH_NORMALISED = ("resnet20", "resnet18")
+"""The networks that can be read and compared, but of which there is no posterior."""
+
+
+_NO_SIZES = ("activation", "widths")
 
 
 def build(name: str, num_outputs: int, **options: Any) -> nn.Module:
     """A network by name.
 
     Args:
-        name: `mlp`, `lenet` or `resnet20_frn`.
+        name: One of `MODELS`.
         num_outputs: Outputs an example: classes, or (twice, with a variance head) the
             targets.
-        **options: Attributes of `MLP`, `LeNet` or `ResNet20FRN`; `activation` by name:
-            relu, tanh, silu or gelu. relu has a kink, where the leapfrog's error is of
-            first order.
+        **options: Attributes of the network's class; `activation` by name: relu, tanh,
+            silu or gelu. relu has a kink, where the leapfrog's error is of first order.
 
     Raises:
         ValueError: if the name, an option or an activation is unknown.
@@ -55,7 +71,8 @@ def build(name: str, num_outputs: int, **options: Any) -> nn.Module:
         options["widths"] = tuple(options["widths"])
         for width in options["widths"]:
             checks.at_least(1, widths=width)
-    checks.at_least(1, num_outputs=num_outputs, width=options.get("width"))
+    sizes = {key: options[key] for key in options if key not in _NO_SIZES}
+    checks.at_least(1, num_outputs=num_outputs, **sizes)
     return MODELS[name](num_outputs=num_outputs, **options)
 
 
