@@ -11,7 +11,7 @@ priors (normal, mixture of normals, logistic), and approximate methods beside it
 |---|---|---|
 | tiny | breast cancer, an MLP of 4 units, two classes as here | seconds |
 | small | the CNN-LSTM on the first 2,000 reviews | one GPU, 20 minutes |
-| paper | the CNN-LSTM on all reviews for training, 33 million gradients | the plan says |
+| paper | the CNN-LSTM on all reviews, 33 million gradients | the plan says |
 
 At the scale of the paper three chains make 450 iterations of 24,837 leapfrogs each.
 

@@ -60,6 +60,13 @@ class Experiment(NamedTuple):
     evaluation: str = ""
 
 
+class Row(NamedTuple):
+    """A row of a table, and the temperature, variance and family that it is of."""
+
+    label: str
+    at: tuple[float, float, str]
+
+
 @dataclass(frozen=True)
 class Options:
     """Reproduce the experiments of Izmailov et al. (2021), in parts."""
@@ -191,7 +198,7 @@ def reproduce(
     for part in SWEPT:
         if part in options.parts:
             rows = published.get(part, {})
-            labels = swept(experiment, part)
+            labels = {n: row.label for n, row in swept(experiment, part).items()}
             found.append(tables.swept(part.capitalize(), labels, points, rows))
     grid = [point for name, point in points.items() if not name.startswith("prior")]
     if len(grid) > 1:
@@ -238,28 +245,32 @@ def runs(experiment: Experiment, options: Options) -> dict[str, str]:
             for name, words in experiment.methods.items()
             if not options.only or name in options.only
         }
-    grid: dict[str, list[tuple[float, float, str]]] = {
-        "temperatures": [(t, base, "normal") for t in experiment.temperatures],
-        "variances": [(1, v, "normal") for v in experiment.variances],
-        "priors": [(1, base, family) for family in FAMILIES],
-    }
     for part in SWEPT:
         if part in options.parts:
-            names = [name for name in swept(experiment, part) if name != REFERENCE]
-            for name, point in zip(names, grid[part], strict=True):
-                found[name] = hmc(*point, experiment.num_swept)
+            for name, row in swept(experiment, part).items():
+                found.setdefault(name, hmc(*row.at, experiment.num_swept))
     return found
 
 
-def swept(experiment: Experiment, part: str) -> dict[str, str]:
-    """The runs of a part by their names, and what their rows are called; in order."""
+def swept(experiment: Experiment, part: str) -> dict[str, Row]:
+    """The rows of a part, in order, by the names of their runs."""
+    base = experiment.variance
     if part == "priors":
-        named = {f"prior-{family}": text for family, text in FAMILIES.items()}
-        return {REFERENCE: "Gaussian"} | named
-    if part == "temperatures":
-        values = {f"temperature-{t:g}": t for t in experiment.temperatures}
-        values, symbol = {REFERENCE: 1.0} | values, "T ="
+        rows = [("Gaussian", (1.0, base, "normal"))]
+        rows += [(text, (1.0, base, family)) for family, text in FAMILIES.items()]
+    elif part == "temperatures":
+        values = sorted((1.0, *experiment.temperatures))
+        rows = [(f"T = {value:g}", (value, base, "normal")) for value in values]
     else:
-        values = {f"variance-{v:g}": v for v in experiment.variances}
-        values, symbol = {REFERENCE: experiment.variance} | values, "variance"
-    return {name: f"{symbol} {value:g}" for name, value in values.items()}
+        values = sorted((base, *experiment.variances))
+        rows = [(f"variance {value:g}", (1.0, value, "normal")) for value in values]
+    return {_name(base, *at): Row(label, at) for label, at in rows}
+
+
+def _name(base: float, temperature: float, variance: float, family: str) -> str:
+    """Of the run of HMC there."""
+    if family != "normal":
+        return f"prior-{family}"
+    if temperature != 1:
+        return f"temperature-{temperature:g}"
+    return REFERENCE if variance == base else f"variance-{variance:g}"
