@@ -25,6 +25,9 @@ from symjax.plots import style
 SHARES = ("accuracy", "agreement", "AUPR", "FPR95")
 """What is shown in per cent: measures that begin so."""
 
+COUNTS = ("seconds", "networks")
+"""What is shown without decimals."""
+
 
 class Table(NamedTuple):
     """Rows of numbers, and the paper's.
@@ -231,7 +234,7 @@ def _show(measure: str, value: float | None) -> str:
         return "∞"
     if measure.startswith(SHARES):
         return f"{100 * value:.2f} %"
-    return f"{value:,.0f}" if measure == "seconds" else f"{value:.3f}"
+    return f"{value:,.0f}" if measure in COUNTS else f"{value:.3f}"
 
 
 def _as_json(value: Any) -> Any:
