@@ -105,7 +105,7 @@ def main():
             path = options.out / (f"{name}-{seed}" if len(seeds) > 1 else name)
             if papers.execute(f"{words} {scale.problem} --seed {seed}", path, console):
                 paths.append(path)
-    papers.compare(paths, scale.evaluation, options.out, console)
+    papers.compare(paths, scale.evaluation, options.out, console, verb="report")
 
 
 def commands(scale: Scale) -> dict[str, str]:

@@ -74,7 +74,7 @@ PRIOR = parts.prior("normal", VARIANCE)
 TINY = Experiment(
     problem="--model mlp --widths 4 --data digits",
     variance=VARIANCE,
-    hmc="--num-chains 2 --map-steps 50 --hmc.num-warmup 10 --hmc.step-size 0.05",
+    hmc="--num-chains 2 --start init --hmc.num-warmup 10 --hmc.step-size 0.05",
     trajectory=parts.by_length,
     num_draws=10,
     num_swept=10,
@@ -82,7 +82,7 @@ TINY = Experiment(
     methods=parts.baselines(
         {"ensemble": "--num-members 2 --ensemble.num-steps 50"},
         {"sghmc_clr": "--izmailov2021.cycle-epochs 1"},
-        both="--num-chains 2 --num-draws 10 --thinning 2 --map-steps 50 "
+        both="--num-chains 2 --num-draws 10 --thinning 2 --start init "
         "--izmailov2021.num-warmup-epochs 1 --izmailov2021.step-size 1e-4",
         prior=PRIOR,
         sgd_prior=PRIOR,

@@ -78,6 +78,8 @@ SCALES: dict[str, tuple[Scale, int]] = {
     "tiny": (
         compare_methods.SCALES["tiny"]._replace(
             problem="--data digits --widths 8 --activation relu",
+            reference="--num-chains 2 --num-draws 20 --start init "
+            "--hmc.step-size 0.03 --hmc.trajectory-length 0.3 --hmc.num-warmup 20",
             evaluation="--ood permuted",
         ),
         8,

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import tyro
@@ -121,13 +121,28 @@ def _is_begun(words: str, path: Path) -> bool:
 
 
 def compare(
-    paths: Sequence[Path], words: str, out: Path, console: Console
+    paths: Sequence[Path],
+    words: str,
+    out: Path,
+    console: Console,
+    *,
+    verb: Literal["evaluate", "report"] = "evaluate",
 ) -> dict[str, Any]:
-    """What `symjax report` says of the runs, the first of which is the reference."""
-    typed = f"report {' '.join(map(str, paths))} {words}".strip()
-    console.rule("report", align="left")
+    """What `symjax evaluate` says of the runs, the first of which is the reference.
+
+    Args:
+        paths: The runs.
+        words: Options.
+        out: Folder of the tables and of summary.json, which is returned.
+        console: For the command and the tables.
+        verb: `report` writes a page with pictures too.
+    """
+    typed = f"{verb} {' '.join(map(str, paths))} {words}".strip()
+    console.rule(verb, align="left")
     console.print(f"symjax {typed} --out {out}", highlight=False, soft_wrap=True)
-    results.write_report(parse([*shlex.split(typed), "--out", str(out)]), console)
+    command = parse([*shlex.split(typed), "--out", str(out)])
+    make = results.evaluate if verb == "evaluate" else results.write_report
+    make(command, console)
     return store.read_json(out / "summary.json")
 
 
