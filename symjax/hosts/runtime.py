@@ -1,5 +1,6 @@
 """Start JAX's runtime on all hosts, and end all of them together."""
 
+import contextlib
 import json
 import os
 import signal
@@ -24,8 +25,9 @@ from symjax.hosts.watch import RESTART, Watch
 
 LINGER = 5.0
 """Seconds that host 0 gives the others to read why it stops."""
-_MARGIN = 5
-"""Seconds that JAX waits longer than the watch for a silent host: it names nobody."""
+_MARGIN = 10
+"""Seconds that JAX waits at least longer than the watch for a silent host: it names
+nobody. By then `Watch.patience` is over."""
 
 
 class Timeouts(NamedTuple):
@@ -48,6 +50,7 @@ class _Session:
     resume: str | None = None
     num_polls: int = 0
     ending: threading.Lock = field(default_factory=threading.Lock)
+    telling: threading.Lock = field(default_factory=threading.Lock)
 
 
 _session: _Session | None = None
@@ -89,13 +92,14 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
         place.identity,
         cluster_detection_method=None if place.is_detected else "deactivate",
         initialization_timeout=timeouts.initialization,
-        heartbeat_timeout_seconds=timeouts.heartbeat + _MARGIN,
+        # A host of JAX beats twice in this time, so it may be missed after half of it.
+        heartbeat_timeout_seconds=2 * (timeouts.heartbeat + _MARGIN),
         shutdown_timeout_seconds=timeouts.shutdown,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # JAX took it.
     client = distributed.global_state.client
-    watch = Watch(client, place.identity, names, timeouts.heartbeat, _stop)
+    watch = Watch(client, place.identity, names, timeouts.heartbeat, _stop, _suspect)
     witness = subprocess.Popen(
         [sys.executable, "-I", "-S", last_words.__file__, watch.name(place.identity)],
         stdin=subprocess.PIPE,
@@ -220,7 +224,7 @@ def end_with(error: BaseException) -> NoReturn:
     code = 1
     if _session is not None and is_of_runtime(error):
         log(f"{_first_line(error)}. Looking for a host that was lost.")
-        time.sleep(_session.watch.seconds + 2)
+        time.sleep(_session.watch.patience)
         code = RESTART
     traceback.print_exception(error)
     leave(code, _first_line(error))
@@ -248,6 +252,11 @@ def _stop(code: int, text: str, can_tell: bool) -> None:
     leave(code, text, can_tell)
 
 
+def _suspect(silent: dict[str, float]) -> None:
+    """What the watch calls when hosts fall silent."""
+    _tell_witness(silent=silent)
+
+
 def _tell_others(code: int, text: str) -> None:
     assert _session is not None
     try:
@@ -258,12 +267,10 @@ def _tell_others(code: int, text: str) -> None:
         log(f"The others could not be told: {_first_line(error)}")
 
 
-def _tell_witness(**facts: str | None) -> None:
+def _tell_witness(**facts: Any) -> None:
     assert _session is not None
     pipe = _session.witness.stdin
     assert pipe is not None
-    try:
+    with _session.telling, contextlib.suppress(OSError):
         pipe.write(json.dumps(facts) + "\n")
         pipe.flush()
-    except OSError:
-        pass
