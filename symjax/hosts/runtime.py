@@ -92,8 +92,7 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
         place.identity,
         cluster_detection_method=None if place.is_detected else "deactivate",
         initialization_timeout=timeouts.initialization,
-        # A host of JAX beats twice in this time, so it may be missed after half of it.
-        heartbeat_timeout_seconds=2 * (timeouts.heartbeat + _MARGIN),
+        heartbeat_timeout_seconds=_patience_of_jax(timeouts.heartbeat),
         shutdown_timeout_seconds=timeouts.shutdown,
     )
     if threading.current_thread() is threading.main_thread():
@@ -109,6 +108,15 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
     _session = _Session(client, watch, witness)
     sys.excepthook = lambda _, error, __: end_with(error)
     watch.begin()
+
+
+def _patience_of_jax(heartbeat: int) -> int:
+    """The silence in seconds after which JAX ends all processes.
+
+    JAX's hosts beat twice in that time, so that half of it may have passed already when
+    one is killed.
+    """
+    return 2 * (heartbeat + _MARGIN)
 
 
 def session() -> _Session | None:
