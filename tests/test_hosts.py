@@ -57,19 +57,6 @@ def test_a_wrong_place_is_refused(word, message):
         hosts.find(word, {})
 
 
-def test_slurm_is_detected(monkeypatch):
-    """As JAX reads its variables; the port is made of the job's number."""
-    variables = {
-        "SLURM_JOB_ID": "4097", "SLURM_STEP_NODELIST": "node[07-08]",
-        "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0",
-    }  # fmt: skip
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert hosts.find("auto") == ("node07:61441", 2, 1, True)
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    assert hosts.find("auto") is None
-
-
 def meet(places, seconds=20.0):
     """What each of several processes gets from their meeting, here in threads."""
     found = [None] * len(places)
