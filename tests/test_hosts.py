@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from together import free_address
 
-from symjax import hosts
+from symjax import hosts, store
 from symjax.hosts import last_words, meeting, runtime, software, watch as watching
 from symjax.hosts.watch import Watch
 
@@ -207,3 +207,28 @@ def test_what_computes_is_described(tmp_path, monkeypatch):
         "libtpu": "1.2.3",
         "nvidia-cudnn-cu13": "1.2.3",
     }
+
+
+def chained(outer, inner):
+    """An exception that was raised from another one."""
+    outer.__cause__ = inner
+    return outer
+
+
+LOST = "UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:27882"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_runtime"),
+    [
+        (ValueError(LOST), True),
+        (chained(store.StoreError("Could not save."), ValueError(LOST)), True),
+        (jax.errors.JaxRuntimeError("INTERNAL: something"), True),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), False),
+        (ValueError("INVALID_ARGUMENT: shapes"), False),
+        (chained(ValueError("`x` must be 1."), KeyError("x")), False),
+    ],
+)
+def test_a_failure_of_the_runtime_is_told_from_an_error(error, is_of_runtime):
+    """After the one another start helps; after the other it does not."""
+    assert hosts.is_of_runtime(error) == is_of_runtime

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,11 @@ LINGER = 5.0
 _MARGIN = 10
 """Seconds that JAX waits at least longer than the watch for a silent host: it names
 nobody. By then `Watch.patience` is over."""
+
+_FAILURE = re.compile(
+    "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): "
+)
+"""How the message begins of what may fail when another host is lost."""
 
 
 class Timeouts(NamedTuple):
@@ -239,11 +245,18 @@ def end_with(error: BaseException) -> NoReturn:
 
 
 def is_of_runtime(error: BaseException | None) -> bool:
-    """Whether JAX's runtime failed, other than for want of memory on this host."""
+    """Whether JAX's runtime failed, other than for want of memory on this host.
+
+    A sum over hosts that fails while it is called raises a `ValueError`, of which only
+    the message tells where it is from.
+    """
     while error is not None:
         if isinstance(error, jax.errors.JaxRuntimeError):
             return "RESOURCE_EXHAUSTED" not in str(error)
-        error = error.__cause__
+        if _FAILURE.match(str(error)):
+            return True
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
     return False
 
 
