@@ -268,7 +268,8 @@ def _stop(code: int, text: str, can_tell: bool) -> None:
     """What the watch calls."""
     assert _session is not None
     saved = last_words.describe(_session.run, _session.resume)
-    text = f"{text.rstrip('.')}. {saved}"
+    if saved not in text:  # Another host may have said it.
+        text = f"{text.rstrip('.')}. {saved}"
     print(text, file=sys.stderr, flush=True)
     leave(code, text, can_tell)
 
