@@ -130,7 +130,7 @@ def test_an_exception_on_one_host_ends_all(tmp_path):
 OTHER_VERSION = (
     "import importlib.metadata as m, sys\n"
     "real = m.version\n"
-    "m.version = lambda name: '0.0.1' if name == 'optax' else real(name)\n"
+    "m.version = lambda name: '0.0.1' if name == 'scipy' else real(name)\n"
 )
 
 
@@ -145,7 +145,7 @@ def test_hosts_that_differ_are_refused(tmp_path):
     codes, outputs = run_all([[*LONG[:2], *end, 0], ["-c", other, *end, 1]], 100)
     assert codes == [2, 2], outputs
     for output in outputs:
-        for name, value in (("--seed", "1 "), ("optax", "0.0.1 ")):
+        for name, value in (("--seed", "1 "), ("scipy", "0.0.1 ")):
             assert f"{name} is {value}on host 1 (" in output
         assert "symjax/energies.py is " in output
         assert output.count(" on host 1 (") <= 4, output
