@@ -37,6 +37,7 @@ os.environ["MPLBACKEND"] = "Agg"
 
 # A repeated run finds the compiled programs.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CHECKOUT / ".cache" / "jax")
+os.environ.setdefault("SYMJAX_CACHE", str(CHECKOUT / ".cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # The xdist workers already fill the cores. They inherit this before loading BLAS.

@@ -51,6 +51,6 @@ def test_an_absent_set_says_where_it_was_looked_for(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="kmnist.npz can't be read: it lacks y_train"):
         data.load("kmnist")
     with pytest.raises(
-        ValueError, match=r"cifar10_jpeg, a path.* Did you mean mnist\?"
+        ValueError, match=r"cifar10_jpeg, .*, a path.* Did you mean mnist\?"
     ):
         data.load("mnits")

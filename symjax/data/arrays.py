@@ -24,7 +24,7 @@ def check(name: str, arrays: Arrays) -> None:
             raise ValueError(
                 f"{name}: `{key}` must hold examples, got shape {array.shape}."
             )
-        num_bad = np.count_nonzero(~np.isfinite(array))
+        num_bad = _count_not_finite(array)
         if num_bad:
             raise ValueError(
                 f"{name}: `{key}` must be finite, got {num_bad} NaN or infinite "
@@ -49,6 +49,10 @@ def check(name: str, arrays: Arrays) -> None:
             f"{name}: `y_train` must be (example,) or (example, output), got shape "
             f"{arrays.y_train.shape}. Flatten the outputs of an example."
         )
+
+
+def _count_not_finite(array: np.ndarray) -> int:
+    return 0 if array.dtype.kind != "f" else int((~np.isfinite(array)).sum())
 
 
 def fingerprint(arrays: Arrays) -> str:
@@ -98,6 +102,34 @@ def labels(name: str, arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
             f"{name}: `y_test` must hold labels of `y_train`, got {unknown[0]} besides."
         )
     return train, test
+
+
+def scale(
+    train: np.ndarray,
+    test: np.ndarray,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Both arrays in float32, normalised by a mean and std that are given.
+
+    Args:
+        train: Images `(example, height, width, channel)` of uint8.
+        test: Images of the same shape.
+        mean: Of each channel, where black is 0 and white is 1.
+        std: The same.
+    """
+    means, stds = 255 * np.asarray(mean), 255 * np.asarray(std)
+    # Whole images a row: NumPy is ten times slower on rows of three channels.
+    num_pixels = train.shape[1] * train.shape[2]
+    offset = np.tile(means.astype(np.float32), num_pixels)
+    factor = np.tile((1 / stds).astype(np.float32), num_pixels)
+
+    def scaled(images: np.ndarray) -> np.ndarray:
+        rows = images.reshape(len(images), -1) - offset
+        rows *= factor
+        return rows.reshape(images.shape)
+
+    return scaled(train), scaled(test), means, stds
 
 
 def normalise(

@@ -1,21 +1,27 @@
 """`load`: from a name to train and test examples."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from symjax.data import arrays as raw
+from symjax.data.known import JPEG, KNOWN, TOKENS, read_known
 from symjax.data.sources import (
     EMBEDDED,
-    KNOWN,
     Arrays,
     did_you_mean,
     read_embedded,
-    read_known,
     read_npz,
     read_tfds,
 )
+from symjax.data.uci import UCI, read_uci
 from symjax.types import Data
+
+
+REFERENCE_MEAN, REFERENCE_STD = (0.49, 0.48, 0.44), (0.2, 0.2, 0.2)
+"""By which CIFAR's channels are normalised where HMC has been run on it."""
+
+CIFAR = ("cifar10", "cifar100", "cifar10_lossless_subset", JPEG)
 
 
 class Dataset(NamedTuple):
@@ -23,7 +29,8 @@ class Dataset(NamedTuple):
 
     Attributes:
         name: What `load` was given.
-        train: Training examples, float32 inputs; images keep their shape.
+        train: Training examples, float32 inputs; images keep their shape. Words are
+            int32 ids `(example, word)`.
         test: Test examples, normalised as the training examples are.
         task: "classification" with int32 labels `(example,)`, or "regression" with
             float32 targets `(example, output)`.
@@ -34,7 +41,7 @@ class Dataset(NamedTuple):
         target_std: For a regression `(output,)`, what they were then divided by:
             original = normalised * target_std + target_mean.
         input_mean: What was subtracted from the inputs, `(column,)` or `(channel,)`; of
-            images without channels, a number.
+            images without channels, a number; None of words.
         input_std: What they were then divided by; 0 where they do not vary.
         input_range: Of images, black and white in the units of the file: 0 and 255 of
             uint8, else the smallest and largest number of the training images.
@@ -53,7 +60,13 @@ class Dataset(NamedTuple):
     input_range: tuple[float, float] | None = None
 
 
-def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
+def load(
+    name: str,
+    *,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    split: int | str | None = None,
+) -> Dataset:
     """Load a data set; inputs and real targets are normalised by the training set.
 
     | name | data |
@@ -61,41 +74,61 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
     | digits, breast_cancer, wine | scikit-learn's classifications; digits: 8 x 8 |
     | diabetes | scikit-learn's regression |
     | path/to/file.npz | x_train, y_train, x_test, y_test; integer y: classes |
-    | mnist, fashion_mnist, kmnist, cifar10 | NAME.npz in a local folder, or tfds:NAME |
-    | cifar10_jpeg, cifar10_lossless_subset | the same, compressed or in part |
+    | mnist, fashion_mnist, kmnist | NAME.npz in a local folder, or tfds:NAME |
+    | cifar10, cifar100, svhn_cropped | the same |
+    | cifar10_jpeg, cifar10_lossless_subset | CIFAR-10, compressed or in part |
+    | imdb | 20,000 and 25,000 reviews of 100 word ids |
+    | uci:NAME | boston, concrete, energy, yacht, naval, kin8nm, power, wine, protein, \
+        wilson_elevators, wilson_pol, wilson_skillcraft: regressions with many splits |
     | tfds:NAME | TensorFlow Datasets' splits train and test, without TensorFlow |
 
-    Inputs are normalised by column, those of images by channel. The environment
-    variable SYMJAX_DATA names the local folder (default: ../shared/data). A tfds data
-    set must have been prepared as array_record, in the folder that TFDS_DATA_DIR names.
-    Nothing is downloaded.
+    Inputs are normalised by column, those of images by channel: CIFAR's by the mean
+    0.49, 0.48, 0.44 and std 0.2 of the reference, all others by their own. The
+    environment variable SYMJAX_DATA names the local folder (default: ../shared/data).
+    A tfds data set must have been prepared as array_record, in the folder that
+    TFDS_DATA_DIR names. Nothing is downloaded.
 
     Args:
         name: As in the table.
         seed: Of the split of scikit-learn's sets, which keeps the shares of the
             classes; the others come with their split.
         test_fraction: Share of the examples in the test set, of scikit-learn's sets.
+        split: Of a uci set, which of its splits, from 0 on (default: 0), or
+            "izmailovSEED": 90 % of the rows in the order in which the reference takes
+            them. Of imdb, "validation": the other 5,000 training reviews as test set.
 
     Raises:
-        ValueError: if the name or the test fraction is wrong, or the data unusable.
+        ValueError: if the name, split or test fraction is wrong, or the data unusable.
 
     Example:
         >>> load("digits").train.x.shape
         (1437, 8, 8, 1)
+
+    References:
+        Izmailov, Vikram, Hoffman, Wilson (2021), What are Bayesian neural network
+        posteriors really like?, appendix; its code, `data_utils.py`. Hernandez-Lobato,
+        Adams (2015), Probabilistic backpropagation, section 5.1 (the splits).
     """
     if not 0 < test_fraction < 1:
         raise ValueError(
             f"`test_fraction` must be between 0 and 1, got {test_fraction}."
         )
+    part = None if split is None else str(split)
+    if name.startswith("uci:"):
+        return _dataset(name, read_uci(name.removeprefix("uci:"), part))
+    if part is not None and name != TOKENS:
+        raise ValueError(
+            f"`split` is for uci:NAME and {TOKENS}; {name} has one, got {split!r}."
+        )
     if name in EMBEDDED:
         return _dataset(name, read_embedded(name, seed, test_fraction))
     if name in KNOWN:
-        return _dataset(name, read_known(name))
+        return _dataset(name, read_known(name, part))
     if name.endswith(".npz"):
         return _dataset(name, read_npz(name))
     if name.startswith("tfds:"):
         return _dataset(name, read_tfds(name.removeprefix("tfds:")))
-    names = (*EMBEDDED, *KNOWN)
+    names = (*EMBEDDED, *KNOWN, *(f"uci:{one}" for one in UCI))
     raise ValueError(
         f"`name` must be one of {', '.join(names)}, a path/to/file.npz or tfds:NAME, "
         f"got {name!r}.{did_you_mean(name, names)}"
@@ -104,9 +137,7 @@ def load(name: str, *, seed: int = 0, test_fraction: float = 0.2) -> Dataset:
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
     raw.check(name, arrays)
-    x_train, x_test, input_mean, input_std = raw.normalise(
-        arrays.x_train, arrays.x_test
-    )
+    x_train, x_test, input_mean, input_std = _inputs(name, arrays)
     is_classification = arrays.y_train.dtype.kind in "iub"
     if is_classification:
         y_train, y_test = raw.labels(name, arrays)
@@ -128,3 +159,14 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
         input_std,
         raw.pixel_range(arrays.x_train),
     )
+
+
+def _inputs(name: str, arrays: Arrays) -> tuple[Any, ...]:
+    """The inputs of train and test examples, and their mean and std if they have."""
+    train, test = arrays.x_train, arrays.x_test
+    if name == TOKENS:
+        return train.astype(np.int32), test.astype(np.int32), None, None
+    is_coloured = train.dtype == np.uint8 and train.shape[3:] == (3,)
+    if is_coloured and name.removeprefix("tfds:") in CIFAR:
+        return raw.scale(train, test, REFERENCE_MEAN, REFERENCE_STD)
+    return raw.normalise(train, test)

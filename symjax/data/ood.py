@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
 
 from symjax.data.datasets import Dataset
 from symjax.data.filters import Images
 from symjax.data.images import as_inputs, as_pixels, fit
+from symjax.data.known import read_known
 from symjax.data.sources import (
     DEFAULT_FOLDER,
     FOLDER_VARIABLE,
     UNREADABLE,
     did_you_mean,
-    read_known,
 )
 from symjax.types import Data
 
@@ -36,7 +35,7 @@ def load_ood(name: str, like: Dataset) -> Data:
 
     | name | inputs |
     |---|---|
-    | noise | independent normal, with the training set's mean and std; for any data |
+    | noise | independent standard normal in normalised units; not for words |
     | permuted | the test images, their pixels in one random order |
     | digits | scikit-learn's digits, 8 x 8 |
     | mnist, fashion_mnist, kmnist | test images: digits, clothes, Japanese letters |
@@ -74,6 +73,8 @@ def load_ood(name: str, like: Dataset) -> Data:
         )
     generator = np.random.default_rng(SEED)
     if name == "noise":
+        if like.test.x.dtype.kind in "iu":
+            raise ValueError(f"`name` must not be noise for the words of {like.name}.")
         return _as_data(generator.normal(size=like.test.x.shape), like)
     pixels = as_pixels(like)
     if name == "permuted":
@@ -96,7 +97,9 @@ def _read(name: str) -> Images:
         ValueError: if there is no such file, or no images in it.
     """
     if name == "digits":
-        bunch: Any = sklearn.datasets.load_digits()
+        from sklearn.datasets import load_digits
+
+        bunch: Any = load_digits()
         return bunch.images[..., None].astype(np.float32) / 16
     folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
     file = Path(folder, f"{name}_test.npz")

@@ -1,21 +1,13 @@
-"""Where data sets are read from: scikit-learn, .npz files, TensorFlow Datasets.
-
-Sets known by name are looked for as .npz files in a folder, then as tfds sets.
-"""
+"""Where data sets are read from: scikit-learn, .npz files, TensorFlow Datasets."""
 
 import difflib
-import io
-import itertools
 import os
 import zipfile
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import sklearn.datasets
-import sklearn.model_selection
 
 
 class Arrays(NamedTuple):
@@ -27,25 +19,8 @@ class Arrays(NamedTuple):
     y_test: np.ndarray
 
 
-EMBEDDED = {
-    "digits": sklearn.datasets.load_digits,
-    "breast_cancer": sklearn.datasets.load_breast_cancer,
-    "wine": sklearn.datasets.load_wine,
-    "diabetes": sklearn.datasets.load_diabetes,
-}
+EMBEDDED = ("digits", "breast_cancer", "wine", "diabetes")
 """The sets that scikit-learn's package holds."""
-
-JPEG = "cifar10_jpeg"
-
-KNOWN = (
-    "mnist",
-    "fashion_mnist",
-    "kmnist",
-    "cifar10",
-    "cifar10_lossless_subset",
-    JPEG,
-)
-"""The sets that a local folder may hold, most under names of TensorFlow Datasets."""
 
 FOLDER_VARIABLE = "SYMJAX_DATA"
 DEFAULT_FOLDER = "../shared/data"
@@ -62,11 +37,14 @@ def read_embedded(name: str, seed: int, test_fraction: float) -> Arrays:
         seed: Of the split.
         test_fraction: Share of the examples in the test set.
     """
-    bunch: Any = EMBEDDED[name]()
+    # Takes half a second to import, which runs on other data need not spend.
+    from sklearn import datasets, model_selection
+
+    bunch: Any = getattr(datasets, f"load_{name}")()
     x, y = bunch.data, bunch.target
     if name == "digits":
         x = x.reshape(-1, 8, 8, 1)
-    x_train, x_test, y_train, y_test = sklearn.model_selection.train_test_split(
+    x_train, x_test, y_train, y_test = model_selection.train_test_split(
         x,
         y,
         test_size=test_fraction,
@@ -99,61 +77,6 @@ def read_npz(path: str) -> Arrays:
         raise ValueError(
             f"{path} can't be read: {error}. Write it with `numpy.savez(path, "
             "x_train=..., y_train=..., x_test=..., y_test=...)`, numeric arrays."
-        ) from error
-
-
-def read_jpeg(path: str) -> Arrays:
-    """The images of a file that holds them as JPEG streams with one common header.
-
-    Stream i is `jpeg_header` and `jpeg_train[offsets_train[i]:offsets_train[i + 1]]`.
-
-    Args:
-        path: Of the file.
-
-    Raises:
-        ValueError: if an array is missing or a stream is none.
-    """
-    from PIL import Image
-
-    read = {}
-    try:
-        with np.load(path, allow_pickle=False) as file, ThreadPoolExecutor() as pool:
-            header = file["jpeg_header"].tobytes()
-            for kind in ("train", "test"):
-                streams, edges = file[f"jpeg_{kind}"], file[f"offsets_{kind}"]
-                bodies = (
-                    header + streams[start:end].tobytes()
-                    for start, end in itertools.pairwise(edges)
-                )
-                # Pillow decodes outside of Python's lock.
-                decode = lambda stream: np.asarray(Image.open(io.BytesIO(stream)))
-                read[f"x_{kind}"] = np.stack(list(pool.map(decode, bodies)))
-                read[f"y_{kind}"] = file[f"y_{kind}"]
-    except (*UNREADABLE, KeyError) as error:
-        raise ValueError(f"{path} can't be read: {error}") from error
-    return Arrays(**read)
-
-
-def read_known(name: str) -> Arrays:
-    """One of `KNOWN`: from the local folder if it is there, else as a tfds set.
-
-    Args:
-        name: Of the set.
-
-    Raises:
-        ValueError: if it is in neither place, saying where it was looked for.
-    """
-    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
-    file = Path(folder, f"{name}.npz")
-    if file.is_file():
-        return read_jpeg(str(file)) if name == JPEG else read_npz(str(file))
-    try:
-        return read_tfds(name)
-    except (ImportError, ValueError) as error:
-        raise ValueError(
-            f"`name` must be a set that is on this machine, but there is no "
-            f"{file.absolute()} with x_train, y_train, x_test and y_test "
-            f"({FOLDER_VARIABLE} names its folder), and as a tfds set: {error}"
         ) from error
 
 
