@@ -64,51 +64,56 @@ PLACES = [(2, 2), (4, 1), (1, 4)]
 
 
 def test_kills_at_any_moment_cost_no_draw(tmp_path):
-    """Every third one in a save; each time it goes on, with other processes."""
+    """After the start, in a save, after a commit; it goes on on other processes."""
     draw, path = random.Random(0), tmp_path / WORD
     made = mesh.make_mesh(NUM_CHAINS, jax.devices()[:4], (4, 1))
     expected = execute("hmc", made, None, num_draws=NUM_DRAWS)
     command = ["hosts_program.py", tmp_path, WORD, f"num_draws={NUM_DRAWS}"]
-    before, kills = 0, []
-    for attempt in range(6):
-        number, devices = PLACES[attempt % 3]
+    before, kills = store.Commit(), []
+    for moment in ("start", "save", "commit", "commit", "save", "start"):
+        number, devices = PLACES[len(kills) % 3]
         with processes([command] * number, devices=devices) as started:
-            lost, in_save = draw.randrange(number), attempt % 3 == 1
-            ended_before = kill(started, lost, path, draw.uniform(0, 4), in_save)
+            lost = draw.randrange(number)
+            ended_before = kill(started, lost, path, moment, draw.uniform(0, 2))
             codes, outputs = collect(started, 100)
         if ended_before:
             break
         assert codes[lost] == -signal.SIGKILL
         assert not {0, 1, 2, 42} & set(codes), outputs
         done = store.open(path).committed
-        kills.append((number, lost, in_save, done.iteration))
-        assert done.num_draws >= before, "what was saved stays"
-        before = done.num_draws
-        assert_draws(path, expected, before)
-    assert len({number for number, *_ in kills}) > 1, kills
-    if not store.open(path).committed.finished:
+        kills.append((number, lost, moment, done.iteration))
+        assert done.num_draws >= before.num_draws, "what was saved stays"
+        before = done
+        assert_draws(path, expected, done.num_draws)
+    print("kills: processes, which one, when, iteration saved:", kills)
+    assert len(kills) > 3
+    if not before.finished:
         codes, outputs = run_all([command] * 2, 300)
         assert codes == [0, 0], outputs
-    print("kills: processes, which one, whether in a save, iteration saved:", kills)
-    assert_draws(path, expected, NUM_DRAWS)
     assert store.open(path).committed.num_draws == NUM_DRAWS
+    assert_draws(path, expected, NUM_DRAWS)
 
 
-def kill(started, lost, path, seconds, in_save):
-    """Kill one of the processes once they are under way; whether they ended before."""
+def kill(started, lost, path, moment, seconds):
+    """Kill one of the processes at a moment; whether it had ended before."""
     log = path / "logs" / f"host-{lost}.log"
     logged = log.stat().st_size if log.exists() else 0
+    began = store.open(path).committed if logged else store.Commit()
+    left = set(path.glob("state/*tmp*"))
+    has_come = {
+        "start": lambda: True,
+        # Orbax writes into a folder of a longer name, which it renames.
+        "save": lambda: set(path.glob("state/*tmp*")) - left,
+        "commit": lambda: store.open(path).committed.iteration > began.iteration,
+    }
 
     def is_over():
         return started[lost].poll() is not None
 
     wait_for(lambda: is_over() or (log.exists() and log.stat().st_size > logged))
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not is_over():
-        time.sleep(0.005)
-    if in_save:
-        # Orbax writes into a folder of a longer name, which it renames.
-        wait_for(lambda: is_over() or any(path.glob("state/*tmp*")))
+    wait_for(lambda: is_over() or has_come[moment]())
+    if moment != "save":
+        time.sleep(seconds)
     ended_before = is_over()
     started[lost].kill()
     return ended_before
