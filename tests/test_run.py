@@ -296,6 +296,25 @@ def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):
     assert gaps.max() <= SAVE_SECONDS + longest
 
 
+def test_chunks_grow_where_writing_is_slow(tmp_path, monkeypatch):
+    """A write that takes longer than chunks should: they are made as long all the same.
+
+    Without that, each chunk would be of the one iteration that the last one was.
+    """
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.1)
+    lengths, append = [], store.Run.append
+
+    def slow(self, draws, start_draw, info, *others):
+        lengths.append(info.log_density.shape[1])
+        time.sleep(0.2)
+        append(self, draws, start_draw, info, *others)
+
+    monkeypatch.setattr(store.Run, "append", slow)
+    sample(num_draws=300, store=run.NewRun(tmp_path / "run"))
+    assert sum(lengths) == 300
+    assert len(lengths) < 60
+
+
 def test_chunks_go_on_while_a_state_is_being_saved(tmp_path, monkeypatch):
     """Draws are appended meanwhile, no other save begins, and the record waits."""
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from symjax.store import Run
 
 
 CHUNK_SECONDS = 2.0
-"""Chunks grow until they take this long."""
+"""Chunks grow until the chains take this long for them."""
 SAVE_SECONDS = 10.0
 """Sampler state is saved after the first chunk that ends this long after the last save,
 and when the loop stops. It is written while the next chunks are sampled."""
@@ -65,22 +64,25 @@ def iterate(
             state, *made = programs.advance(
                 programs.keys[:, 1], state, programs.data, iteration, slots, per_slot
             )
+            jax.block_until_ready(made)
+            # Of the chains alone: where writing is slow, chunks would else stay short.
+            pace = slots * per_slot / (time.monotonic() - start)
             info = _keep(kept, plan, iteration, slots, per_slot, *made)
             iteration += slots * per_slot
-            pace = slots * per_slot / (time.monotonic() - start)
             chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
             is_due = time.monotonic() - saved_at > SAVE_SECONDS
             stop, chunk, is_due, late, is_saved = _agree(
                 asked, chunk, is_due, is_over(), kept.is_saved
             )
             num_kept = plan.num_kept(iteration)
-            save = partial(kept.commit, state, iteration=iteration, num_draws=num_kept)
             if iteration < total and (stop or late):
-                save()
+                kept.commit(state, iteration=iteration, num_draws=num_kept)
             elif iteration < total and is_saved:
                 kept.settle()
                 if is_due:
-                    save(wait=False)
+                    kept.commit(
+                        state, iteration=iteration, num_draws=num_kept, wait=False
+                    )
                     saved_at = time.monotonic()
             update(iteration, _describe(info))
             if stop and iteration < total:
