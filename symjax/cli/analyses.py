@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from symjax.cli.options import Problem
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -95,7 +97,8 @@ class Symmetries:
     model: Annotated[
         str,
         tyro.conf.arg(
-            help="mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a "
+            help="mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit, "
+            "cnn_lstm, resnet20, resnet18, or path/to/file.py:name, where name is a "
             "flax.linen module or a function without arguments that returns one, or "
             "returns (apply, params, x)."
         ),
@@ -136,6 +139,28 @@ class Align:
     run: tyro.conf.Positional[Path]
     reference: Path | None = None
     method: Literal["weights", "activations", "straight-through"] = "weights"
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make a run of samples or checkpoints from elsewhere, to evaluate, align, report.
+
+    Pickles of haiku's parameters, such as the HMC samples of Izmailov et al. (2021):
+    each file is a draw, whose arrays may have a first axis of chains. Of a pickle
+    nothing is run. Files that end in .safetensors, of PyTorch's ResNet-18 or -20: each
+    is an independent network.
+
+    Example: symjax import samples/*.pt --data cifar10 --model resnet20_frn
+    --prior-scale 0.447 --out runs/izmailov
+
+    Attributes:
+        files: In the order of the draws.
+        out: The run directory to make. Default: runs/ and the model's name.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]] = ()
+    problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
     out: Path | None = None
 
 
