@@ -94,6 +94,8 @@ def test_numpy_alone_reads_what_the_run_was(wine):
 def test_the_same_run_makes_the_same_bytes(wine, tmp_path):
     bundles.export(wine / "hmc", tmp_path / "again.npz", 13)
     assert (tmp_path / "again.npz").read_bytes() == (wine / "b.npz").read_bytes()
+    with zipfile.ZipFile(wine / "b.npz") as archive:
+        assert {info.date_time[0] for info in archive.infolist()} == {1980}
 
 
 @pytest.mark.parametrize("name", ["wine", "diabetes"])
