@@ -136,7 +136,7 @@ def _operations(jaxpr):
 
 
 def _of_convolution(equation):
-    """Every output adds up a kernel's worth of the inputs that are not made of zeros."""
+    """An output adds up a kernel's worth of inputs, those put in as zeros left out."""
     kernel, spec = equation.invars[1].aval.shape, equation.params["dimension_numbers"]
     depth = math.prod(kernel) // kernel[spec.rhs_spec[0]]
     zeros = math.prod(equation.params["lhs_dilation"])
