@@ -14,7 +14,7 @@ here every state counts, and both likelihoods are given.
 
 All splits and chains of a data set are one program. Its cost is known beforehand:
 (warm-up + draws) x leapfrogs gradients of all 60 chains, see `SETTINGS`: 0.6 million of
-boston, 1.8 of concrete, 2 of energy, 3.6 of yacht, 0.5 of naval. With `--minutes` HMC
+boston, 2.4 of concrete, 3 of energy, 3.6 of yacht, 0.5 of naval. With `--minutes` HMC
 of a data set ends there with the draws that it has. Results of a method are written
 when they are finished, and a second call skips them. Where the noise is far above its
 floor in `symjax report`, a method also leaves a run directory of split 0.
@@ -43,9 +43,9 @@ from symjax.run import Stopped
 
 SETTINGS = {
     "boston": Setting(1 / 10, 1e-3, 1000, 200, 400),
-    "concrete": Setting(1 / 10, 3e-4, 3000, 200, 400),
-    "energy": Setting(1 / 10, 1e-4, 5000, 150, 250),
-    "yacht": Setting(1 / 10, 1e-4, 20_000, 60, 120),
+    "concrete": Setting(1 / 10, 2e-4, 8000, 100, 200),
+    "energy": Setting(1 / 10, 1e-4, 10_000, 100, 200),
+    "yacht": Setting(1 / 10, 5e-5, 20_000, 60, 120),
     "naval": Setting(1 / 40, 3e-5, 2000, 60, 200),
     "diabetes": Setting(1 / 10, 1e-3, 200, 200, 400),
 }
