@@ -116,8 +116,8 @@ class Sampler:
 
     def __init__(self, network, params, data, *, std, force, micro_batch, compiles):
         torch = _torch()
-        torch.set_float32_matmul_precision("highest" if force == "highest" else "high")
-        torch.backends.cudnn.allow_tf32 = force != "highest"
+        torch.set_float32_matmul_precision("highest" if force == "float32" else "high")
+        torch.backends.cudnn.allow_tf32 = force != "float32"
         x = np.array(data.x)
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
         self.x = torch.tensor(np.ascontiguousarray(x), device=device())
