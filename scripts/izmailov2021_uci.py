@@ -10,7 +10,9 @@ over 20 splits; here with three chains of HMC on every split, and their R-hat.
 Their HMC, RMSE / log likelihood: concrete 4.46 / -2.67, yacht 0.66 / 0.54, boston
 3.69 / -2.39, energy 0.37 / -1.09, naval 1e-4 / 9.6. Their log likelihood is that of one
 Gaussian with the moments of the mixture, and they average over accepted proposals only;
-here every state counts, and both likelihoods are given.
+here every state counts, and both likelihoods are given. `--scale small --data boston`
+takes minutes on two cores: HMC 2.33 / -2.24 on the first three standard splits, with an
+R-hat below 1.05 for 77 % of the predictions.
 
 All splits and chains of a data set are one program. Its cost is known beforehand:
 (warm-up + draws) x leapfrogs gradients of all 60 chains, see `SETTINGS`: 0.6 million of
@@ -62,8 +64,8 @@ class Options:
     """Reproduce the UCI regressions of Izmailov et al. (2021).
 
     Attributes:
-        scale: tiny: seconds, to try it; small: 3 splits, up to an hour on a CPU; paper:
-            20 splits, minutes a data set on one GPU.
+        scale: tiny: a minute, to try it; small: 3 splits, on a CPU with `--minutes`;
+            paper: 20 splits, for a GPU.
         data: Of boston, concrete, energy, yacht and naval, in the folder SYMJAX_DATA;
             or diabetes, which needs no folder.
         splits: standard: the 20 of Hernandez-Lobato and Gal; reference: permutations
