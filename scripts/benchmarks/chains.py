@@ -105,9 +105,7 @@ def _by_mesh(problem, options):
             goal = _goal(options.problem, kind, shapes[word])
             efficiency = 100 * ideal / taken[word, kind]
             words = f"{kind} efficiency"
-            found.append(
-                figures.figure(case, words, "%", efficiency, at_least=goal)
-            )
+            found.append(figures.figure(case, words, "%", efficiency, at_least=goal))
     return found
 
 

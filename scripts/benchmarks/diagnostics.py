@@ -31,21 +31,23 @@ def main(options):
     for size in sorted(options.sizes):
         shape = (options.num_chains, options.num_draws, size)
         draws = random.standard_normal(shape, np.float32)
-        case = f"{size:,} quantities of {options.num_chains} x {options.num_draws} draws"
+        case = (
+            f"{size:,} quantities of {options.num_chains} x {options.num_draws} draws"
+        )
         call = {case: lambda draws=draws: evaluation.summarise(draws) and None}
         taken[case] = figures.interleaved(call, options.repeats)[case]
         found.append(figures.figure(case, "summarise", "s", taken[case]))
     for before, after in zip(list(taken), list(taken)[1:], strict=False):
         ratio = taken[after] / np.median(taken[before])
-        found.append(figures.figure(after, f"over {before.split(' of')[0]}", "x", ratio))
+        found.append(
+            figures.figure(after, f"over {before.split(' of')[0]}", "x", ratio)
+        )
     found += [_memory(size, options) for size in options.memory]
     figures.report("diagnostics", options, found)
 
 
 def _memory(size, options):
-    peak, held = watching.elsewhere(
-        watch, options.num_chains, options.num_draws, size
-    )
+    peak, held = watching.elsewhere(watch, options.num_chains, options.num_draws, size)
     case = f"{size:,} quantities in a file, {held / 1e9:.2g} GB"
     return figures.figure(case, "peak of the host", "GB", peak / 1e9)
 

@@ -158,9 +158,13 @@ def _apart(random, options):
         members = _logits(random, (1, options.num_members, examples, classes))
         measure = diversity.pairwise_mutual_information
         for most in (1000, None):
-            name = f"pairs of {options.num_members} members, {most or examples} examples"
+            name = (
+                f"pairs of {options.num_members} members, {most or examples} examples"
+            )
             calls[name] = functools.partial(measure, members, most)
-    sets = random.standard_normal((2, options.num_chains, options.num_draws, size), np.float32)
+    sets = random.standard_normal(
+        (2, options.num_chains, options.num_draws, size), np.float32
+    )
     one, two = sets
     flat = [x.reshape(-1, size) for x in sets]
     samples = random.standard_normal((2, 1000, examples), np.float32)

@@ -39,9 +39,13 @@ class Figure(NamedTuple):
 
 def figure(case, name, unit, values, *, at_most=None, at_least=None):
     """The median and quartiles of `values`; a goal is judged by the median."""
-    low, median, high = (float(q) for q in np.quantile(np.ravel(values), (0.25, 0.5, 0.75)))
+    low, median, high = (
+        float(q) for q in np.quantile(np.ravel(values), (0.25, 0.5, 0.75))
+    )
     if at_most is not None:
-        return Figure(case, name, unit, median, low, high, f"≤ {at_most:g}", median <= at_most)
+        return Figure(
+            case, name, unit, median, low, high, f"≤ {at_most:g}", median <= at_most
+        )
     if at_least is not None:
         met = median >= at_least
         return Figure(case, name, unit, median, low, high, f"≥ {at_least:g}", met)
@@ -59,7 +63,9 @@ def interleaved(calls, repeats):
     """Seconds of each call, `(repeat,)` by name, in turns after an untimed first one."""
     for call in calls.values():
         jax.block_until_ready(call())
-    rounds = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats)]
+    rounds = [
+        {name: seconds(call) for name, call in calls.items()} for _ in range(repeats)
+    ]
     return {name: np.array([one[name] for one in rounds]) for name in calls}
 
 
@@ -98,7 +104,15 @@ def report(name, options, figures, notes=()):
     for one in figures:
         verdict = {True: "met", False: "MISSED", None: ""}[one.is_met]
         spread = f"{_short(one.low)} to {_short(one.high)}"
-        row = (one.case, one.name, _short(one.median), spread, one.unit, one.goal, verdict)
+        row = (
+            one.case,
+            one.name,
+            _short(one.median),
+            spread,
+            one.unit,
+            one.goal,
+            verdict,
+        )
         table.add_row(*row)
     versions = ", ".join(f"{package} {v}" for package, v in where["versions"].items())
     console.print(f"{where['device']}, {versions}\n{where['command']}", highlight=False)
@@ -106,7 +120,10 @@ def report(name, options, figures, notes=()):
     for note in notes:
         console.print(note, highlight=False)
     options.out.mkdir(parents=True, exist_ok=True)
-    found = where | {"figures": [one._asdict() for one in figures], "notes": list(notes)}
+    found = where | {
+        "figures": [one._asdict() for one in figures],
+        "notes": list(notes),
+    }
     (options.out / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
 
 

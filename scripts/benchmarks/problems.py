@@ -78,7 +78,9 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
         force_precision=force,
     )
     init = jax.jit(lambda key: network.init(key, data.x[:1]))
-    size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+    size = sum(
+        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    )
     words = f"{name}, {count:,} examples, {size:,} parameters"
     return Problem(words, log_density, data, init, network.apply, test)
 

@@ -56,7 +56,10 @@ def main(options):
         align = partial(symmetry.rebasin, spec, draws, reference)
         taken[case] = figures.interleaved({case: align}, options.repeats)[case]
         found.append(figures.figure(case, "alignment", "s", taken[case]))
-    for group in (list(cases)[1 : 1 + len(options.draws)], list(cases)[-len(options.widths):]):
+    for group in (
+        list(cases)[1 : 1 + len(options.draws)],
+        list(cases)[-len(options.widths) :],
+    ):
         for before, after in zip(group, group[1:], strict=False):
             ratio = np.median(taken[after]) / np.median(taken[before])
             found.append(figures.figure(after, f"over {before}", "x", ratio))
@@ -117,4 +120,3 @@ def _in_a_file(folder, num, leaf):
         made[i] = np.float32(0.03) * normal(generator, leaf.shape)
     made.flush()
     return np.load(name, mmap_mode="r")
-
