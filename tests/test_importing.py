@@ -366,52 +366,60 @@ def test_pickles_that_name_anything_else_are_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Small images as data, two draws of three chains of LeNet-5 and two ResNets."""
+    """Small data, two draws of three chains of an MLP, images, and two ResNets."""
     folder = tmp_path_factory.mktemp("files")
     generator = np.random.default_rng(0)
-    x = generator.integers(0, 256, (24, 15, 15, 3)).astype(np.uint8)
-    y = np.arange(24) % 10
-    data = folder / "data.npz"
-    np.savez(data, x_train=x, y_train=y, x_test=x[:12], y_test=y[:12])
-    theirs = hk.without_apply_rng(hk.transform(lenet_maxpool))
-    shapes = jax.eval_shape(theirs.init, jax.random.key(0), np.zeros((1, 15, 15, 3)))
+    y = np.arange(30) % 3
+    for name, shape in (("columns", (4,)), ("images", (8, 8, 3))):
+        x = generator.normal(size=(30, *shape)).astype(np.float32)
+        arrays = {"x_train": x, "y_train": y, "x_test": x[:20], "y_test": y[:20]}
+        np.savez(folder / f"{name}.npz", **arrays)
+    mlp = {
+        "linear": {"w": np.zeros((4, 5)), "b": np.zeros(5)},
+        "linear_1": {"w": np.zeros((5, 3)), "b": np.zeros(3)},
+    }
     draws = [
-        saved(folder / f"{i}.p", random_like(shapes, seed=i, lead=(3,)))
-        for i in range(2)
+        saved(folder / f"{i}.p", random_like(mlp, seed=i, lead=(3,))) for i in range(2)
     ]
     nets = []
     for seed in range(2):
-        arrays = torch_arrays((3, 3, 3), 16, 10, seed)
+        arrays = torch_arrays((3, 3, 3), 16, 3, seed)
         nets.append(write_safetensors(folder / f"{seed}.safetensors", arrays))
-    return folder, data, draws, nets
+    return folder, draws, nets
+
+
+def of_mlp(folder):
+    words = ("--model", "mlp", "--widths", "5", "--micro-batch", 30)
+    return ("--data", folder / "columns.npz", *words)
 
 
 def test_imported_samples_are_evaluated_and_aligned(files, capsys):
-    folder, data, draws, _ = files
-    runs, problem = folder / "runs", ("--data", data, "--model", "lenet_maxpool")
-    symjax("import", *draws, *problem, "--out", runs / "hmc")
+    folder, draws, _ = files
+    runs = folder / "runs"
+    symjax("import", *draws, *of_mlp(folder), "--out", runs / "hmc")
     assert "2 draws of 3 chains" in capsys.readouterr().out
     kept = store.open(runs / "hmc")
     assert kept.committed.finished
-    with open(draws[1], "rb") as file:
-        bias = pickle.load(file)["conv2_d_1"]["b"]
-    found = kept.read_leaf("params/Conv_1/bias")
-    assert found.shape == (3, 2, 16)
-    np.testing.assert_array_equal(found[:, 1], bias)
+    found = kept.read_leaf("params/Dense_1/kernel")
+    assert found.shape == (3, 2, 5, 3)
+    expected = pickle.loads(draws[1].read_bytes())["linear_1"]["w"]
+    np.testing.assert_array_equal(found[:, 1], expected)
+    np.testing.assert_array_equal(kept.info()["part"], [[0, 1]] * 3)
     symjax("evaluate", runs / "hmc", "--out", folder)
     symjax("align", runs / "hmc")
     assert store.open(runs / "hmc-aligned").committed.num_draws == 2
     symjax("list", runs)
     said = capsys.readouterr().out
     assert "Aligned" in said
-    assert "import" in said
+    assert "2 of 2" in said
     symjax("sample", "--resume", runs / "hmc", code=2)
     assert "was imported and can't be continued" in capsys.readouterr().err
 
 
 def test_networks_that_were_imported_are_no_posterior(files, capsys):
-    folder, data, _, nets = files
-    problem = ("--data", data, "--model", "resnet20")
+    folder, _, nets = files
+    data = ("--data", folder / "images.npz", "--micro-batch", 30)
+    problem = (*data, "--model", "resnet20")
     symjax("import", *nets, *problem, "--out", folder / "nets")
     kept = store.open(folder / "nets")
     assert kept.read_leaf("params/stem/Conv_0/kernel").shape == (2, 1, 3, 3, 3, 16)
@@ -422,25 +430,25 @@ def test_networks_that_were_imported_are_no_posterior(files, capsys):
 
 
 def test_files_that_do_not_fit_are_named(files, tmp_path, capsys):
-    folder, data, draws, nets = files
-    lenet = ("--data", data, "--model", "lenet_maxpool", "--out", tmp_path / "run")
+    folder, draws, nets = files
     one = pickle.loads(draws[0].read_bytes())
     fewer = saved(tmp_path / "a.p", jax.tree.map(lambda leaf: leaf[:2], one))
-    more = saved(tmp_path / "b.p", one | {"conv2_d_9": {"w": np.ones(3)}})
-    bad = jax.tree.map(lambda leaf: np.where(leaf > 1, np.nan, leaf), one)
+    more = saved(tmp_path / "b.p", one | {"linear_9": {"w": np.ones(3)}})
+    bad = jax.tree.map(lambda leaf: np.where(leaf > 0.5, np.nan, leaf), one)
+    wide = one | {"linear": {"w": np.ones((3, 9, 5)), "b": np.ones((3, 5))}}
+    uneven = one | {"linear_1": {key: a[:2] for key, a in one["linear_1"].items()}}
     for words, message in (
         ((), "`files` must name at least one file"),
         ((draws[0], nets[0]), "must all end in .safetensors or all be pickles"),
         ((draws[0], fewer), "a.p holds 2 chains of 1 draws, but"),
-        ((more,), "b.p holds conv2_d_9/w, which is no part of lenet_maxpool"),
+        ((more,), "b.p holds linear_9/w, which is no part of mlp"),
         ((saved(tmp_path / "c.p", bad),), "must be finite"),
         ((saved(tmp_path / "d.p", [1]),), "must hold haiku's parameters"),
         ((tmp_path / "e.p",), "can't be read"),
+        ((saved(tmp_path / "f.p", wide),), "linear/w must have the shape (4, 5), as"),
+        ((saved(tmp_path / "g.p", uneven),), "must have as many chains and draws"),
         ((nets[0],), "its names are those of --model resnet20"),
     ):
-        symjax("import", *words, *lenet, code=2)
+        symjax("import", *words, *of_mlp(folder), "--out", tmp_path / "run", code=2)
         assert message in " ".join(capsys.readouterr().err.split())
-    other = ("--data", "digits", "--model", "lenet_maxpool")
-    symjax("import", draws[0], *other, code=2)
-    assert "at least 15 x 15" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
