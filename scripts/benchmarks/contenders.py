@@ -35,7 +35,7 @@ def blackjaxs(log_density, step_size, num_steps):
 
 
 def numpyros(log_density, step_size, num_steps):
-    """numpyro's HMC, the kernel below its `MCMC`, without adaptation."""
+    """Numpyro's HMC, the kernel below its `MCMC`, without adaptation."""
 
     def build(key, params, data):
         start, sample = numpyro_hmc.hmc(lambda p: -log_density(p, data), algo="HMC")

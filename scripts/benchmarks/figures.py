@@ -39,17 +39,13 @@ class Figure(NamedTuple):
 
 def figure(case, name, unit, values, *, at_most=None, at_least=None):
     """The median and quartiles of `values`; a goal is judged by the median."""
-    low, median, high = (
-        float(q) for q in np.quantile(np.ravel(values), (0.25, 0.5, 0.75))
-    )
+    low, median, high = map(float, np.quantile(np.ravel(values), (0.25, 0.5, 0.75)))
+    goal, is_met = "", None
     if at_most is not None:
-        return Figure(
-            case, name, unit, median, low, high, f"≤ {at_most:g}", median <= at_most
-        )
+        goal, is_met = f"≤ {at_most:g}", median <= at_most
     if at_least is not None:
-        met = median >= at_least
-        return Figure(case, name, unit, median, low, high, f"≥ {at_least:g}", met)
-    return Figure(case, name, unit, median, low, high)
+        goal, is_met = f"≥ {at_least:g}", median >= at_least
+    return Figure(case, name, unit, median, low, high, goal, is_met)
 
 
 def seconds(call):
@@ -60,7 +56,7 @@ def seconds(call):
 
 
 def interleaved(calls, repeats):
-    """Seconds of each call, `(repeat,)` by name, in turns after an untimed first one."""
+    """Seconds of each call, `(repeat,)` by name: in turns, after one untimed round."""
     for call in calls.values():
         jax.block_until_ready(call())
     rounds = [
@@ -87,6 +83,8 @@ def report(name, options, figures, notes=()):
     """Print the table and write `NAME.json`; of several processes, on the first."""
     if not hosts.is_first():
         return
+    if options.scale == "tiny":
+        figures = [one._replace(goal="", is_met=None) for one in figures]
     where = {
         "benchmark": name,
         "command": " ".join(["python", *sys.argv]),

@@ -23,8 +23,8 @@ class Gradient:
 
     problems: tuple[Name, ...] = ("digits",)
     scale: Scale = "full"
-    forces: tuple[str, ...] = ("highest",)
-    """Values of `force_precision`, such as highest tensorfloat32 bfloat16."""
+    forces: tuple[str, ...] = ("float32",)
+    """Values of `force_precision`, such as float32 tensorfloat32 bfloat16, or fused."""
     micro_batches: tuple[int, ...] = ()
     """Sizes to try beside all examples at once, for the first precision."""
     num_chains: int = 1
@@ -136,7 +136,7 @@ def _operations(jaxpr):
 
 
 def _of_convolution(equation):
-    """Every output adds up a kernel's worth of the inputs that are not made of zeros."""
+    """An output adds up a kernel's worth of inputs, those put in as zeros left out."""
     kernel, spec = equation.invars[1].aval.shape, equation.params["dimension_numbers"]
     depth = math.prod(kernel) // kernel[spec.rhs_spec[0]]
     zeros = math.prod(equation.params["lhs_dilation"])
@@ -149,13 +149,13 @@ def _of_convolution(equation):
 def _matrix_rate(force, options):
     """Operations a second of a square product, in turns."""
     side = options.matrix or (2048 if jax.default_backend() == "cpu" else 8192)
-    is_half = "bf16" in force or "bfloat16" in force
+    is_half = force in ("bfloat16", "fused")
     dtype = jnp.bfloat16 if is_half else jnp.float32
     a = jax.random.normal(jax.random.key(0), (side, side), dtype)
     if is_half:
         product = jax.jit(lambda a: a @ a)
     else:
-        precision = "highest" if force in ("highest", "float32") else force
+        precision = force
         product = jax.jit(lambda a: jnp.matmul(a, a, precision=precision))
     times = figures.interleaved({"product": lambda: product(a)}, options.repeats)
     return 2 * side**3 / times["product"]

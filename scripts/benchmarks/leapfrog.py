@@ -27,7 +27,11 @@ class Leapfrog:
     problems: tuple[Name, ...] = ("digits",)
     """digits: MLP 64-32-10, mnist: MLP 784-512-512-512-10, resnet: ResNet-20-FRN."""
     scale: Scale = "full"
-    contenders: tuple[Literal["symjax", "blackjax", "numpyro"], ...] = tuple(CONTENDERS)
+    contenders: tuple[Literal["symjax", "blackjax", "numpyro"], ...] = (
+        "symjax",
+        "blackjax",
+        "numpyro",
+    )
     num_chains: int | None = None
     """Default: 4 of digits, 1 of the others."""
     num_leapfrogs: int | None = None

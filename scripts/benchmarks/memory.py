@@ -93,7 +93,9 @@ def _by_micro_batch(name, options):
         problem = problems.build(name, options.scale, micro_batch=size)
         force = jax.jit(jax.vmap(jax.value_and_grad(problem.log_density), (0, None)))
         compiled = force.lower(params, problem.data).compile()
-        scratch = compiled.memory_analysis().temp_size_in_bytes
+        analysis = compiled.memory_analysis()
+        assert analysis is not None
+        scratch = analysis.temp_size_in_bytes
         case = f"{problem.name}, micro-batch {'all' if size is None else f'{size:,}'}"
         found.append(figures.figure(case, "scratch of a gradient", "MB", scratch / 1e6))
     return found

@@ -7,6 +7,7 @@ The run is one of a made-up sampler that sleeps, so that a draw of all chains ta
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,8 +100,8 @@ def _write_and_read(options):
             kept = stores.open(path)
             reading.append(figures.seconds(kept.read))
             lazy = kept.lazy()["weights"]
-            block = slice(0, max(1, each // 10))
-            slices.append(figures.seconds(lambda: lazy[0, block]))
+            part = partial(_read_part, lazy, max(1, each // 10))
+            slices.append(figures.seconds(part))
     num_bytes = 4 * each * options.num_chains * options.size
     rate = each * options.num_chains / np.array(writing)
     return [
@@ -109,6 +110,10 @@ def _write_and_read(options):
         figures.figure(case, "the same", "GB/s", num_bytes / np.array(reading) / 1e9),
         figures.figure(case, "reading a tenth of a chain", "s", slices),
     ]
+
+
+def _read_part(leaf, num_draws):
+    return leaf[0, slice(0, num_draws)]
 
 
 def _delay(options):
@@ -121,6 +126,7 @@ def _delay(options):
             kept = _sample(options, options.num_slow_draws, seconds, new)
             alone = _sample(options, options.num_slow_draws, seconds, None)
             shares.append(100 * (kept / alone - 1))
-    case = f"{options.num_slow_draws} draws of {seconds:g} s and {options.size:,} parameters"
+    case = f"{options.num_slow_draws} draws of {seconds:g} s"
+    case += f" and {options.size:,} parameters"
     goal = 2 if options.scale == "full" else None
     return [figures.figure(case, "cost of the store", "%", shares, at_most=goal)]

@@ -51,6 +51,7 @@ def main() -> None:
     )
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, ending.terminate)
+    ending.give_threads()
     try:
         if isinstance(command, Rehearse):
             sys.exit(rehearsal.rehearse(command, behind))

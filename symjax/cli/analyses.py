@@ -15,7 +15,9 @@ class Compared:
 
     Attributes:
         runs: The methods, of one data set; without --reference the first is it.
-        reference: The run, or the file of predictive probabilities, to compare with.
+        reference: What to compare with: a run, a bundle (of symjax export --bundle, or
+            bundle:digits, which comes with symjax), or a file of predictive
+            probabilities.
         predictions: Files of predictive probabilities: text, a row an example, with
             commas or spaces; or FILE.npz or FILE.npz:NAME, an array (example, class),
             (chain, example, class) or (chain, draw, example, class).
@@ -43,6 +45,8 @@ class Evaluate:
     """Compare methods with a reference: print tables; write them as JSON, CSV, LaTeX.
 
     Example: symjax evaluate demo/hmc demo/ensemble demo/sghmc
+
+    Example: symjax evaluate demo/ensemble --reference bundle:digits
 
     Example: symjax evaluate --reference hmc.npz:cifar10 --predictions mine.csv
 
@@ -173,14 +177,25 @@ class List:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's draws for other tools: .npz, or .nc for ArviZ.
+    """Write a run for other tools: its draws as .npz or, for ArviZ, .nc; or a bundle.
+
+    A bundle is one file with all that others need to score a method against this
+    reference without sampling: the posterior's definition, draws in float16, what all
+    draws predict on the test set, diagnostics and provenance. NumPy reads it.
 
     Example: symjax export demo/hmc draws.npz
 
+    Example: symjax export demo/hmc --bundle digits.npz --num-draws 100
+
     Attributes:
         run: The run directory.
-        file: File to write; its ending chooses the format.
+        file: File of draws to write; its ending chooses the format.
+        bundle: Bundle to write, named .npz.
+        num_draws: Draws of each chain that a bundle stores, evenly spaced. Default:
+            all. Predictions and diagnostics are of all draws.
     """
 
     run: tyro.conf.Positional[Path]
-    file: tyro.conf.Positional[Path]
+    file: tyro.conf.Positional[Path | None] = None
+    bundle: Path | None = None
+    num_draws: int | None = None

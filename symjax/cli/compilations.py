@@ -15,10 +15,9 @@ def keep(console: Console) -> None:
     JAX's own variables go first: JAX_COMPILATION_CACHE_DIR names another folder, and
     JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
     """
-    if (
-        "JAX_COMPILATION_CACHE_DIR" in os.environ
-        or jax.config.jax_compilation_cache_dir
-    ):
+    settings: Any = jax.config
+    given = settings.jax_compilation_cache_dir
+    if given or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     # Of several processes only the first would write; the others, who compile what it
     # finds, may wait for its part of the tuning on GPUs.

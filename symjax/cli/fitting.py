@@ -12,7 +12,7 @@ from symjax import checks, trees
 from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
 from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.options import Fit
-from symjax.cli.posteriors import Posterior, named
+from symjax.cli.posteriors import Posterior, named, typed
 from symjax.types import Algorithm, Approximation
 
 
@@ -44,7 +44,8 @@ def build(command: Fit, built: Posterior) -> Algorithm | Approximation:
             f"training examples of {command.problem.data}, got {size}. Give None for "
             "all of them."
         )
-    return _METHODS[command.method](options_of(command), built)
+    with typed(command.method, options_of(command)):
+        return _METHODS[command.method](options_of(command), built)
 
 
 def num_draws(command: Fit) -> int:

@@ -1,6 +1,7 @@
 """From the options of a command to a posterior over the parameters of a network."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -79,6 +80,7 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
     """
     with named("--data"):
         dataset = datasets.load(problem.data, split=problem.split)
+    dataset = _first(dataset, problem.num_train, problem.num_test)
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
@@ -101,6 +103,30 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
     return _assemble(problem, dataset, likelihood, 1, num_chains)
 
 
+def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dataset:
+    """The first examples of a data set, normalised as all of it is.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    cut = {}
+    for part, count in {"train": num_train, "test": num_test}.items():
+        examples = getattr(dataset, part)
+        total = len(examples.mask)
+        if count is None or count == total:
+            continue
+        if not 1 <= count <= total:
+            raise ValueError(
+                f"`--num-{part}` must lie between 1 and the {total:,} examples of "
+                f"{dataset.name}, got {count:,}."
+            )
+        cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
+    if not cut:
+        return dataset
+    sizes = ", ".join(f"{len(cut[part].mask)} {part}" for part in cut)
+    return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
+
+
 def _assemble(
     problem: Problem,
     dataset: Dataset,
@@ -118,9 +144,11 @@ def _assemble(
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
 
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
     @jax.jit
     def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(dataset.train.x[:1]))
+        params = model.init(key, jnp.asarray(example))
         return (
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
@@ -135,6 +163,7 @@ def _assemble(
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
+        **_force(problem, model, apply),
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
@@ -154,6 +183,15 @@ def _assemble(
         lambda: min(jax.tree.leaves(prior.std(shapes))),
         _reader(problem, dataset),
     )
+
+
+def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
+    """How the gradient is taken: with fused kernels, or at the precision asked for."""
+    if problem.force_precision == "bfloat16" and apply == model.apply:
+        fused = models.fused.find(model)
+        if fused is not None:
+            return {"force_apply": fused}
+    return {"force_precision": problem.force_precision}
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
@@ -176,6 +214,36 @@ def named(option: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from error
+
+
+@contextmanager
+def typed(method: str, options: Any) -> Iterator[None]:
+    """Name an option as it is typed, where a value was refused by its argument's name.
+
+    Args:
+        method: Of the options, such as `swag`, whose `rank` is typed `--swag.rank`.
+        options: Its dataclass.
+
+    Raises:
+        ValueError: what the block raised, of an option.
+        TypeError: the same.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        found = re.match(r"`(\w+)`(.*)", str(error), re.DOTALL)
+        if found is None or not hasattr(options, found[1]):
+            raise
+        name = f"{method}.{found[1]}".replace("_", "-")
+        raise type(error)(f"`--{name}`{found[2]}") from error
+
+
+def test_targets(dataset: Dataset) -> np.ndarray:
+    """Of the test examples, in the data's own units."""
+    targets = np.asarray(dataset.test.y)
+    if dataset.target_std is None or dataset.target_mean is None:
+        return targets
+    return targets * dataset.target_std + dataset.target_mean
 
 
 def device_bytes() -> int:
