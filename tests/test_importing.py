@@ -128,13 +128,14 @@ def convolved(x, kernel, stride=1):
     edge, size = kernel.shape[2] // 2, kernel.shape[2]
     x = np.pad(x, ((0, 0), (0, 0), (edge, edge), (edge, edge)))
     rows, columns = (side - size + 1 for side in x.shape[2:])
-    out = sum(
+    terms = [
         np.einsum(
             "nirc,oi->norc", x[:, :, i : i + rows, j : j + columns], kernel[..., i, j]
         )
         for i in range(size)
         for j in range(size)
-    )
+    ]
+    out = np.sum(terms, axis=0)
     return out[:, :, ::stride, ::stride]
 
 

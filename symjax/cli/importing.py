@@ -41,28 +41,32 @@ def execute(command: Import, console: Console) -> Path:
     first = next(parts)
     if endings[0]:  # Each an independent network.
         first = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, *parts)
-    run = _create(command, built, first, 1 if endings[0] else len(command.files))
+    path = command.out or Path("runs", f"imported-{command.problem.model}")
+    num_parts = 1 if endings[0] else len(command.files)
+    run = _create(path, command, built, first, num_parts)
     try:
-        with store.hold(run.path):
+        with store.hold(path):
             _write(run, itertools.chain([first], parts))
     except BaseException:
-        shutil.rmtree(run.path)  # Half of the files is no run.
+        shutil.rmtree(path)  # Half of the files is no run.
         raise
     console.print(
-        f"Imported: {run.path}, {run.num_draws} draws of {run.num_chains} chains or "
+        f"Imported: {path}, {run.num_draws} draws of {run.num_chains} chains or "
         "networks.",
         highlight=False,
         soft_wrap=True,
     )
-    return run.path
+    return path
 
 
-def _create(command: Import, built: Posterior, first: Params, num_parts: int) -> Run:
+def _create(
+    path: Path, command: Import, built: Posterior, first: Params, num_parts: int
+) -> Run:
     """A run of which every iteration is one draw."""
     num_chains, each = jax.tree.leaves(first)[0].shape[:2]
     num_draws = each * num_parts
     return store.create(
-        command.out or Path("runs", f"imported-{command.problem.model}"),
+        path,
         config=_config(command, built, num_draws),
         params=built.shapes,
         info={"part": jax.ShapeDtypeStruct((), np.int32)},
