@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from symjax import interop, progress, store
-from symjax.cli import posteriors
+from symjax.cli import posteriors, starts
 from symjax.cli.analyses import Import
 from symjax.cli.posteriors import Posterior
 from symjax.store import Run
@@ -26,6 +26,7 @@ def execute(command: Import, console: Console) -> Path:
     Raises:
         ValueError: if the files are not of one kind, or not of this network.
     """
+    starts.refuse_bucket(command.out)
     if not command.files:
         raise ValueError("`files` must name at least one file.")
     endings = [path.suffix == ".safetensors" for path in command.files]
