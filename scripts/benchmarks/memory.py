@@ -6,8 +6,8 @@ up, so that each one's is its own.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,10 @@ class Memory:
     scale: Scale = "full"
     micro_batches: tuple[int, ...] = ()
     num_chains: int = 1
+    contenders: tuple[Literal["symjax", "blackjax", "numpyro"], ...] = (
+        "symjax",
+        "blackjax",
+    )
     out: Path = figures.OUT
 
 
@@ -59,12 +63,10 @@ def _by_size(size, options):
     params = {f"leaf_{i}": jnp.zeros(shape) for i in range(NUM_LEAVES)}
     keys = jax.random.split(jax.random.key(0), chains)
     found = []
-    for name, build in CONTENDERS.items():
-        if name == "numpyro" and size > 10**7:
-            continue
-        init, step = build(normal, 1e-3, 10)
+    for name in options.contenders:
+        init, step = CONTENDERS[name](normal, 1e-3, 10)
         state = jax.jit(jax.vmap(init, (0, 0, None)))(keys, params, None)
-        run = jax.jit(jax.vmap(partial(step), (0, 0, None)), donate_argnums=1)
+        run = jax.jit(jax.vmap(step, (0, 0, None)), donate_argnums=1)
         program = run.lower(keys, state, None).compile()
         held = figures.memory(program)
         case = f"{size:,} parameters, {chains} chains"
