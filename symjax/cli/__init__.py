@@ -1,5 +1,6 @@
 """The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`."""
 
+import importlib
 import signal
 import sys
 from typing import Annotated, TypeAlias
@@ -8,7 +9,15 @@ import tyro
 from rich.console import Console
 
 from symjax.cli import ending, rehearsal
-from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
+from symjax.cli.analyses import (
+    Align,
+    Evaluate,
+    Export,
+    Import,
+    List,
+    Report,
+    Symmetries,
+)
 from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
 
@@ -21,6 +30,7 @@ Command: TypeAlias = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
+    | Annotated[Import, tyro.conf.subcommand("import")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Rehearse, tyro.conf.subcommand("rehearse")]
@@ -41,6 +51,7 @@ def main() -> None:
     )
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, ending.terminate)
+    ending.give_threads()
     try:
         if isinstance(command, Rehearse):
             sys.exit(rehearsal.rehearse(command, behind))
@@ -78,43 +89,24 @@ def _finish() -> None:
 def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX, nor what
     # samples for what draws.
-    match command:
-        case Demo():
-            from symjax.cli import demo
+    module, name = _ACTIONS[type(command)]
+    getattr(importlib.import_module(f"symjax.cli.{module}"), name)(command, console)
 
-            demo.demo(command, console)
-        case Sample() | Fit():
-            from symjax.cli import chains
 
-            chains.execute(command, console)
-        case Sweep():
-            from symjax.cli import sweeps
-
-            sweeps.sweep(command, console)
-        case Align():
-            from symjax.cli import alignment
-
-            alignment.align(command, console)
-        case Evaluate():
-            from symjax.cli import results
-
-            results.evaluate(command, console)
-        case Report():
-            from symjax.cli import results
-
-            results.write_report(command, console)
-        case Symmetries():
-            from symjax.cli import symmetries
-
-            symmetries.show(command, console)
-        case List():
-            from symjax.cli import results
-
-            results.list_runs(command, console)
-        case Export():
-            from symjax.cli import results
-
-            results.export(command, console)
+_ACTIONS: dict[type, tuple[str, str]] = {
+    Demo: ("demo", "demo"),
+    Sample: ("chains", "execute"),
+    Fit: ("chains", "execute"),
+    Sweep: ("sweeps", "sweep"),
+    Align: ("alignment", "align"),
+    Evaluate: ("results", "evaluate"),
+    Report: ("results", "write_report"),
+    Symmetries: ("symmetries", "show"),
+    Import: ("importing", "execute"),
+    List: ("results", "list_runs"),
+    Export: ("results", "export"),
+}
+"""What does each command's work: a module of this package, and a function there."""
 
 
 def _check_alone(words: list[str]) -> None:

@@ -122,14 +122,14 @@ def _last_state(command: Sample, built: Posterior, kept: store.Run) -> Any:
     """Where the chains ended, on the devices."""
     algorithm: Any = methods.build(command, built)
 
-    def begin(key: Any) -> Any:
-        return algorithm.init(key, built.init(key), built.dataset.train)
+    def begin(key: Any, train: Any) -> Any:
+        return algorithm.init(key, built.init(key), train)
 
     keys = jax.random.split(jax.random.key(0), command.num_chains)
     sharding = NamedSharding(starts.make_mesh(command), P("chain"))
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        jax.eval_shape(jax.vmap(begin), keys),
+        jax.eval_shape(jax.vmap(begin, (0, None)), keys, built.dataset.train),
     )
     return kept.restore(shapes)
 

@@ -19,6 +19,7 @@ from symjax.cli import (
     starts,
     warmups,
 )
+from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
@@ -58,16 +59,19 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     _check(command)
     mesh = starts.make_mesh(command)
     built = _build_on_all(command, kept)
+    command = methods.with_fitting_batch(command, built, console)
     algorithm = methods.build(command, built)
-    if command.dry_run:
-        gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, mesh, algorithm, gradients, console)
-        return None
     if kept is not None:
         check_data(kept, built)
+    if command.dry_run:
+        done = store.Commit() if kept is None else kept.committed
+        plan.show(command, built, mesh, algorithm, done, console)
+        return None
+    if kept is not None:
         if kept.committed.finished:
             return _say_finished(command, built, kept, console)
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
+        built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
     path = Path(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
@@ -79,6 +83,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         params = starts.make(command, built)
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
+    built = starts.share_out(built, mesh)
     new = run.NewRun(path, describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
 
@@ -104,6 +109,7 @@ def _how_to_continue(command: Sample | Fit, path: Path) -> str:
 
 def _check(command: Sample | Fit) -> None:
     """Require what does not take the data to be checked."""
+    posteriors.require_likelihood(command.problem)
     if isinstance(command, Fit):
         checks.at_least(1, num_members=command.num_members, num_draws=command.num_draws)
         return
@@ -217,17 +223,17 @@ def posterior_of(kept: Run) -> Posterior:
     return built
 
 
-def rebuild_command(kept: Run) -> Sample | Fit:
+def rebuild_command(kept: Run) -> Sample | Fit | Import:
     """The command that made a run.
 
     Raises:
-        ValueError: if the run was not made by `symjax sample` or `symjax fit`.
+        ValueError: if the run was not made by `symjax sample`, `fit` or `import`.
     """
-    kinds = {"sample": Sample, "fit": Fit}
+    kinds = {"sample": Sample, "fit": Fit, "import": Import}
     if kept.config.get("command") not in kinds:
         raise ValueError(
-            f"{kept.path} was not made by symjax sample or symjax fit: its config.json "
-            "does not say which data and network it is of. Read it with store.open."
+            f"{kept.path} was not made by symjax sample, fit or import: its config.json"
+            " does not say which data and network it is of. Read it with store.open."
         )
     return rebuild(kinds[kept.config["command"]], kept.config["options"])
 
@@ -248,6 +254,8 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     if isinstance(command, Sample):
         given |= {"max_minutes": command.max_minutes, "estimate": command.estimate}
     recorded = rebuild_command(kept)
+    if isinstance(recorded, Import):
+        raise ValueError(f"{kept.path} was imported and can't be continued.")
     if type(recorded) is not type(command):
         raise ValueError(
             f"{kept.path} is continued by: symjax {_name(recorded)} --resume "

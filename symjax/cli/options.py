@@ -31,10 +31,11 @@ class Problem:
             mnist, cifar10, imdb, uci:boston and others.
         split: Of uci:NAME, which of its splits, from 0 on (default: 0), or
             izmailovSEED for the 90/10 split of that reference; of imdb, validation.
-        model: mlp, lenet or resnet20_frn.
+        model: mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit or
+            cnn_lstm; to be imported and compared only, resnet20 and resnet18.
         widths: Hidden widths of an mlp, such as 64 32. Default: 32.
-        activation: relu, tanh, silu or gelu. Default: the model's own, which is
-            smooth.
+        activation: relu, tanh, silu or gelu. Default: the model's own; those of mlp,
+            lenet, vit and networks with frn are smooth.
         prior: Of every weight: normal, laplace, student_t, logistic, or mixture (of
             a wide and a ten times narrower normal).
         prior_scale: Scale of the prior; of a normal one, its standard deviation; of
@@ -44,6 +45,10 @@ class Problem:
         temperature: T in posterior^(1/T).
         micro_batch: Examples a gradient holds in memory. Default: what fits the
             device.
+        force_precision: Of the gradient, while what is accepted is decided in full
+            float32: float32, tensorfloat32 or bfloat16 (activations too; on a GPU with
+            fused kernels for resnet20_frn). Rougher is faster and is accepted less
+            often. Default: JAX's, which is tensorfloat32 on a GPU.
     """
 
     data: str = "digits"
@@ -56,6 +61,7 @@ class Problem:
     noise: str = "learned"
     temperature: float = 1.0
     micro_batch: int | None = None
+    force_precision: Literal["float32", "tensorfloat32", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from symjax import hosts, mesh as meshes, trees
 from symjax.cli import bias, estimates, fitting, methods
 from symjax.cli.options import Estimate, Fit, Sample
 from symjax.cli.posteriors import Posterior
+from symjax.store import Commit
 from symjax.types import Algorithm, Approximation
 
 
@@ -25,7 +26,7 @@ def show(
     built: Posterior,
     mesh: Mesh,
     algorithm: Algorithm | Approximation,
-    gradients: int,
+    done: Commit,
     console: Console,
 ) -> None:
     """Print the plan, after timing one gradient of all chains on the devices.
@@ -35,7 +36,7 @@ def show(
         built: Its posterior.
         mesh: Of the devices.
         algorithm: What runs.
-        gradients: Gradients of one iteration of one chain.
+        done: What a run that is continued has behind it, which is left out.
         console: Where to print.
     """
     if isinstance(command, Fit):
@@ -49,6 +50,9 @@ def show(
         iterations = num_warmup + num_draws * command.thinning
         checked = bias.num_iterations(command)
         iterations += checked
+    iterations -= done.iteration
+    num_draws -= done.num_draws
+    gradients = methods.gradients_per_iteration(command, built)
     batch_size = methods.batch_size(command)
     estimate = command.estimate if isinstance(command, Sample) else Estimate()
     seconds, scratch = _gradient(estimate, built, mesh, num_chains, batch_size)
@@ -69,7 +73,8 @@ def show(
         "chains": f"{num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
         f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
         "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain"
-        + (", with the check of the step size" if checked else ""),
+        + (", with the check of the step size" if checked else "")
+        + (f", after {done.iteration:,} that are done" if done.iteration else ""),
         "gradients": f"{gradients:,} an iteration, "
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
