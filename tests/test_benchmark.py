@@ -13,7 +13,7 @@ import pytest
 
 COMMANDS = {
     "leapfrog": "--contenders symjax numpyro --num-leapfrogs 2 --num-transitions 2",
-    "gradient": "--forces highest bfloat16 --micro-batches 30 --num-gradients 2 "
+    "gradient": "--forces float32 bfloat16 --micro-batches 30 --num-gradients 2 "
     "--matrix 64",
     "chains": "--counts 1 --meshes chain=1,data=2 --num-leapfrogs 2",
     "memory": "--sizes 8000 --contenders symjax --problems digits --micro-batches 30",

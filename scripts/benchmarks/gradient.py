@@ -23,8 +23,8 @@ class Gradient:
 
     problems: tuple[Name, ...] = ("digits",)
     scale: Scale = "full"
-    forces: tuple[str, ...] = ("highest",)
-    """Values of `force_precision`, such as highest tensorfloat32 bfloat16."""
+    forces: tuple[str, ...] = ("float32",)
+    """float32, tensorfloat32, bfloat16, or fused (bfloat16 with kernels of our own)."""
     micro_batches: tuple[int, ...] = ()
     """Sizes to try beside all examples at once, for the first precision."""
     num_chains: int = 1
@@ -54,11 +54,11 @@ def main(options):
             )
             for variant in variants
         }
-        found += _measure(built, rates, copy, options)
+        found += _measure(name, built, rates, copy, options)
     figures.report("gradient", options, found)
 
 
-def _measure(built, rates, copy, options):
+def _measure(name, built, rates, copy, options):
     first = next(iter(built.values()))
     params = problems.starts(first, options.num_chains)
     count = options.num_gradients or _count(first, params)
@@ -70,7 +70,8 @@ def _measure(built, rates, copy, options):
         if variant[1] is None:
             bytes_moved[variant] = _bytes_of_one(problem, params)
     times = figures.interleaved(calls, options.repeats)
-    operations = count_operations(jax.vmap(jax.grad(first.log_density), (0, None)))(
+    plain = problems.build(name, options.scale).log_density
+    operations = count_operations(jax.vmap(jax.grad(plain), (0, None)))(
         params, first.data
     )
     base, found = next(iter(calls)), []
@@ -149,13 +150,13 @@ def _of_convolution(equation):
 def _matrix_rate(force, options):
     """Operations a second of a square product, in turns."""
     side = options.matrix or (2048 if jax.default_backend() == "cpu" else 8192)
-    is_half = "bf16" in force or "bfloat16" in force
+    is_half = force in ("bfloat16", "fused")
     dtype = jnp.bfloat16 if is_half else jnp.float32
     a = jax.random.normal(jax.random.key(0), (side, side), dtype)
     if is_half:
         product = jax.jit(lambda a: a @ a)
     else:
-        precision = "highest" if force in ("highest", "float32") else force
+        precision = "highest" if force == "float32" else "tensorfloat32"
         product = jax.jit(lambda a: jnp.matmul(a, a, precision=precision))
     times = figures.interleaved({"product": lambda: product(a)}, options.repeats)
     return 2 * side**3 / times["product"]

@@ -39,7 +39,7 @@ class Peers:
     step_size: float | None = None
     """Default: of symjax's warm-up."""
     force: str | None = None
-    """Precision of all gradients; of torch, TF32 unless it is highest."""
+    """Precision of all gradients; of torch, TF32 unless it is float32."""
     micro_batch: int | None = None
     prior_std: float = 1.0
     num_climb: int = 500

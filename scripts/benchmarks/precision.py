@@ -27,8 +27,8 @@ class Precision:
 
     problem: Name = "mnist"
     scale: Scale = "full"
-    forces: tuple[str, ...] = ("highest", "tensorfloat32", "bfloat16")
-    """Values of `force_precision`."""
+    forces: tuple[str, ...] = ("float32", "tensorfloat32", "bfloat16")
+    """Values of `force_precision`, or fused."""
     num_examples: int | None = None
     """Default: all."""
     micro_batch: int | None = None

@@ -60,7 +60,8 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     Args:
         name: Of the problem.
         scale: `tiny` or `full`.
-        force: `force_precision` of `posterior.build`.
+        force: `force_precision` of `posterior.build`, or `fused`: bfloat16 with the
+            kernels of `models.fused`.
         micro_batch: Examples at a time.
         num_examples: Fewer than the full number.
         std: Of the prior.
@@ -75,7 +76,7 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
         densities.Prior(dist.Normal(0.0, std)),
         densities.categorical,
         micro_batch=micro_batch,
-        force_precision=force,
+        **_force(force, network),
     )
     init = jax.jit(lambda key: network.init(key, data.x[:1]))
     size = sum(
@@ -83,6 +84,18 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     )
     words = f"{name}, {count:,} examples, {size:,} parameters"
     return Problem(words, log_density, data, init, network.apply, test)
+
+
+def _force(force, network):
+    if force != "fused":
+        return {"force_precision": force}
+    found = models.fused.find(network)
+    if found is None:
+        raise ValueError(
+            "`fused` is for ResNet-20-FRN on a GPU: name another precision, such as "
+            "bfloat16."
+        )
+    return {"force_apply": found}
 
 
 def starts(problem, num_chains):

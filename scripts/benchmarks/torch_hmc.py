@@ -109,15 +109,15 @@ class Sampler:
         params: Of one flax network.
         data: Examples.
         std: Of the normal prior.
-        force: `highest` keeps float32 products; anything else allows TF32.
+        force: `float32` keeps float32 products; anything else allows TF32.
         micro_batch: Examples at a time; None for all.
         compiles: Whether `torch.compile` is used on value and gradient.
     """
 
     def __init__(self, network, params, data, *, std, force, micro_batch, compiles):
         torch = _torch()
-        torch.set_float32_matmul_precision("highest" if force == "highest" else "high")
-        torch.backends.cudnn.allow_tf32 = force != "highest"
+        torch.set_float32_matmul_precision("highest" if force == "float32" else "high")
+        torch.backends.cudnn.allow_tf32 = force != "float32"
         x = np.array(data.x)
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
         self.x = torch.tensor(np.ascontiguousarray(x), device=device())
