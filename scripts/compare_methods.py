@@ -8,18 +8,13 @@ what is finished and continues what was interrupted. At the end `symjax report` 
 the runs, on the test data, on inputs of other kinds and on corrupted test data.
 """
 
-import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import numpy as np
+import papers
 import tyro
 from rich.console import Console
-
-from symjax import store
-from symjax.cli import Command, chains, results
-from symjax.data.sources import read_known
 
 
 class Scale(NamedTuple):
@@ -66,7 +61,8 @@ SCALES = {
         "--ood permuted noise --shift rotate gaussian_noise defocus_blur",
     ),
     "mnist": Scale(
-        "--data {data} --widths 32 --activation silu",
+        # So many images that HMC converges in minutes.
+        "--data mnist --num-train 10000 --widths 32 --activation silu",
         "--num-chains 4 --num-draws 200 --thinning 8 --hmc.num-warmup 200 "
         "--hmc.step-size 0.0006 --hmc.trajectory-length 0.3",
         "--num-chains 4 --num-draws 100 --thinning 300",
@@ -77,9 +73,6 @@ SCALES = {
         "defocus_blur contrast --severities 1 3 5",
     ),
 }
-
-MNIST_EXAMPLES = 10_000
-"""Of the training images, so that HMC can converge in minutes."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +93,6 @@ def main():
     options = tyro.cli(Options)
     console = Console()
     scale = SCALES[options.scale]
-    if "{data}" in scale.problem:
-        data = write_subset("mnist", options.out)
-        scale = scale._replace(problem=scale.problem.format(data=data))
     methods = {
         name: words
         for name, words in commands(scale).items()
@@ -113,11 +103,9 @@ def main():
         seeds = range(1 if name == "hmc" else options.seeds)
         for seed in seeds:
             path = options.out / (f"{name}-{seed}" if len(seeds) > 1 else name)
-            execute(f"{words} {scale.problem} --seed {seed}", path, console)
-            paths.append(path)
-    words = ["report", *map(str, paths), *scale.evaluation.split()]
-    command = parse([*words, "--out", str(options.out)])
-    results.write_report(command, console)
+            if papers.execute(f"{words} {scale.problem} --seed {seed}", path, console):
+                paths.append(path)
+    papers.compare(paths, scale.evaluation, options.out, console, verb="report")
 
 
 def commands(scale: Scale) -> dict[str, str]:
@@ -155,45 +143,6 @@ def commands(scale: Scale) -> dict[str, str]:
             for prefix, members, draws in (("", 1, all_of_one), ("multi-", many, few))
         },
     }
-
-
-def execute(words: str, path: Path, console: Console) -> None:
-    """Make the run, or continue it; a finished one stays as it is.
-
-    Raises:
-        SystemExit: if the folder holds a run of other options.
-    """
-    console.rule(path.name, align="left")
-    console.print(f"symjax {words} --out {path}", highlight=False, soft_wrap=True)
-    command: Any = replace(parse(shlex.split(words)), out=path)
-    if (path / "config.json").exists():
-        recorded = chains.rebuild_command(store.open(path))
-        if replace(recorded, out=path) != command:
-            raise SystemExit(
-                f"{path} was made with other options. Choose another --out, or remove "
-                "it."
-            )
-        command = type(command)(resume=path)
-    chains.execute(command, console)
-
-
-def parse(words: list[str]) -> Any:
-    """The command that the words mean."""
-    return tyro.cli(Command, args=words)
-
-
-def write_subset(name: str, folder: Path) -> Path:
-    """The first training images of a data set, and all test images, as a file."""
-    path = (folder / f"{name}-{MNIST_EXAMPLES}.npz").absolute()
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays = read_known(name)
-        first = slice(MNIST_EXAMPLES)
-        arrays = arrays._replace(
-            x_train=arrays.x_train[first], y_train=arrays.y_train[first]
-        )
-        np.savez_compressed(path, **arrays._asdict())
-    return path
 
 
 if __name__ == "__main__":

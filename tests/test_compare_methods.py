@@ -19,7 +19,7 @@ def script(monkeypatch):
 @pytest.mark.parametrize("name", ["tiny", "digits", "mnist"])
 def test_every_method_of_fit_is_compared_and_its_words_are_understood(script, name):
     words = script.commands(script.SCALES[name])
-    commands = [script.parse(shlex.split(line)) for line in words.values()]
+    commands = [script.papers.parse(shlex.split(line)) for line in words.values()]
     compared = {getattr(command, "method", None) for command in commands}
     assert compared - {None} == set(fitting._METHODS)
 

@@ -60,8 +60,7 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     Args:
         name: Of the problem.
         scale: `tiny` or `full`.
-        force: `force_precision` of `posterior.build`, or `fused`: bfloat16 with the
-            kernels of `models.fused`.
+        force: `force_precision` of `posterior.build`, or `fused`.
         micro_batch: Examples at a time.
         num_examples: Fewer than the full number.
         std: Of the prior.
@@ -71,12 +70,16 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     network = models.build(shape.model, num_outputs=10, **shape.options)
     data, test = _digits(count) if name == "digits" else _made_up(shape.inputs, count)
     data, test = jax.tree.map(jnp.asarray, (data, test))
+    fused = models.fused.find(network) if force == "fused" else None
+    if force == "fused" and fused is None:
+        raise SystemExit("There are fused kernels for resnet, on a GPU.")
     log_density = posterior.build(
         network.apply,
         densities.Prior(dist.Normal(0.0, std)),
         densities.categorical,
         micro_batch=micro_batch,
-        **_force(force, network),
+        force_precision=None if fused else force,
+        force_apply=fused,
     )
     init = jax.jit(lambda key: network.init(key, data.x[:1]))
     size = sum(
@@ -84,18 +87,6 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     )
     words = f"{name}, {count:,} examples, {size:,} parameters"
     return Problem(words, log_density, data, init, network.apply, test)
-
-
-def _force(force, network):
-    if force != "fused":
-        return {"force_precision": force}
-    found = models.fused.find(network)
-    if found is None:
-        raise ValueError(
-            "`fused` is for ResNet-20-FRN on a GPU: name another precision, such as "
-            "bfloat16."
-        )
-    return {"force_apply": found}
 
 
 def starts(problem, num_chains):

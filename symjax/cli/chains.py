@@ -92,8 +92,11 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     """The posterior, after a comparison of all hosts."""
     options = describe_options(command)
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
-    resumed = None if kept is None else kept.config
-    hosts.require_equal(store.describe_environment() | what | {"run": resumed})
+    if kept is not None:
+        what |= {"the run's configuration": kept.config}
+        what |= {"what the run has saved": kept.committed._asdict()}
+    software = store.describe_environment() | hosts.describe_software()
+    hosts.require_equal(what | software)
     parallel = starts.num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})

@@ -31,6 +31,8 @@ class Problem:
             mnist, cifar10, imdb, uci:boston and others.
         split: Of uci:NAME, which of its splits, from 0 on (default: 0), or
             izmailovSEED for the 90/10 split of that reference; of imdb, validation.
+        num_train: The first so many training examples. Default: all.
+        num_test: The first so many test examples. Default: all.
         model: mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit or
             cnn_lstm; to be imported and compared only, resnet20 and resnet18.
         widths: Hidden widths of an mlp, such as 64 32. Default: 32.
@@ -53,6 +55,8 @@ class Problem:
 
     data: str = "digits"
     split: str | None = None
+    num_train: int | None = None
+    num_test: int | None = None
     model: str = "mlp"
     widths: tuple[int, ...] | None = None
     activation: str | None = None

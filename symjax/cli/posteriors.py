@@ -80,6 +80,7 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
     """
     with named("--data"):
         dataset = datasets.load(problem.data, split=problem.split)
+    dataset = _first(dataset, problem.num_train, problem.num_test)
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
@@ -100,6 +101,30 @@ def build(problem: Problem, num_chains: int = 1) -> Posterior:
     with named("--noise"):
         likelihood = densities.gaussian(scale)
     return _assemble(problem, dataset, likelihood, 1, num_chains)
+
+
+def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dataset:
+    """The first examples of a data set, normalised as all of it is.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    cut = {}
+    for part, count in {"train": num_train, "test": num_test}.items():
+        examples = getattr(dataset, part)
+        total = len(examples.mask)
+        if count is None or count == total:
+            continue
+        if not 1 <= count <= total:
+            raise ValueError(
+                f"`--num-{part}` must lie between 1 and the {total:,} examples of "
+                f"{dataset.name}, got {count:,}."
+            )
+        cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
+    if not cut:
+        return dataset
+    sizes = ", ".join(f"{len(cut[part].mask)} {part}" for part in cut)
+    return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
 
 
 def _assemble(

@@ -1,0 +1,276 @@
+"""The parts of an experiment of Izmailov et al. (2021): which runs, which tables.
+
+One posterior is sampled by HMC, its reference. Beside it stand approximate methods,
+and HMC at other temperatures, prior variances and families of priors, of which the
+reference itself is one point. The programs that begin with izmailov2021 fill it in.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+import izmailov2021_tables as tables
+import papers
+from izmailov2021_tables import REFERENCE
+from rich.console import Console
+
+
+Part: TypeAlias = Literal[
+    "methods", "corruption", "temperatures", "variances", "priors"
+]
+PARTS: tuple[Part, ...] = (
+    *("methods", "corruption"),
+    *("temperatures", "variances", "priors"),
+)
+SWEPT = PARTS[2:]
+
+FAMILIES = {"mixture": "mixture of Gaussians", "logistic": "logistic"}
+"""Priors beside the normal one, and what their rows are called."""
+
+
+class Experiment(NamedTuple):
+    """What the parts are made of.
+
+    Attributes:
+        problem: Options of every run: the network and the data.
+        variance: Of the prior.
+        hmc: Options of every run of HMC.
+        trajectory: Options of its leapfrogs, from temperature and prior variance.
+        num_draws: Of a chain of the reference.
+        num_swept: Of a chain at other temperatures and priors.
+        minutes: Limit of the reference's chains; of others a third. None for none.
+        methods: What to type for every method.
+        temperatures: Beside 1.
+        variances: Of the prior, beside `variance`.
+        evaluation: Options of the report on corrupted test points; empty for none.
+    """
+
+    problem: str
+    variance: float
+    hmc: str
+    trajectory: Callable[[float, float], str]
+    num_draws: int
+    num_swept: int
+    minutes: float | None
+    methods: Mapping[str, str]
+    temperatures: tuple[float, ...]
+    variances: tuple[float, ...]
+    evaluation: str = ""
+
+
+class Row(NamedTuple):
+    """A row of a table, and the temperature, variance and family that it is of."""
+
+    label: str
+    at: tuple[float, float, str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Reproduce the experiments of Izmailov et al. (2021), in parts."""
+
+    scale: Literal["tiny", "small", "paper"] = "small"
+    """tiny: seconds, to try it; small: minutes of one GPU; paper: their settings."""
+    parts: tuple[Part, ...] = PARTS
+    """Which experiments; all of them need the reference, which is made once."""
+    only: tuple[str, ...] = ()
+    """Names of methods, to leave out the others."""
+    out: Path | None = None
+    """Folder of the runs, the tables and the pictures. Default: runs/ and a name."""
+    minutes: float | None = None
+    """Limit of the reference's chains, others get a third. Default: of the scale."""
+    seed: int = 0
+    """Of every run."""
+    dry_run: bool = False
+    """Show the plan of every run after timing one gradient, and run nothing."""
+
+
+def prior(family: str, variance: float) -> str:
+    """Options of a prior of that variance.
+
+    That of a logistic is scale^2 pi^2 / 3, and that of the mixture of two normals of
+    equal weight, of which one is ten times narrower, scale^2 (1 + 1 / 100) / 2.
+    """
+    scale = {
+        "normal": math.sqrt(variance),
+        "logistic": math.sqrt(3 * variance) / math.pi,
+        "mixture": math.sqrt(2 * variance / 1.01),
+    }[family]
+    family = "" if family == "normal" else f"--prior {family} "
+    return f"{family}--prior-scale {scale:.7g}"
+
+
+def by_length(temperature: float, variance: float) -> str:
+    """A quarter turn under the prior, the step size adapted by the warm-up."""
+    return f"--hmc.trajectory-length {_quarter_turn(temperature, variance):.6g}"
+
+
+def by_leapfrogs(
+    step_sizes: Mapping[float, float], num_leapfrogs: int, base: float
+) -> Callable[[float, float], str]:
+    """The published step size of each temperature, and as many leapfrogs of it.
+
+    Args:
+        step_sizes: By temperature; what is not there takes that of temperature 1.
+        num_leapfrogs: The published number, of temperature 1.
+        base: The prior's variance there.
+    """
+
+    def trajectory(temperature: float, variance: float) -> str:
+        size = step_sizes.get(temperature, step_sizes[1.0])
+        longer = _quarter_turn(temperature, variance) / _quarter_turn(1.0, base)
+        count = round(num_leapfrogs * longer * step_sizes[1.0] / size)
+        return f"--hmc.step-size {size:g} --hmc.num-steps {count}"
+
+    return trajectory
+
+
+def _quarter_turn(temperature: float, variance: float) -> float:
+    return math.pi / 2 * math.sqrt(temperature * variance)
+
+
+def baselines(
+    fits: Mapping[str, str],
+    chains: Mapping[str, str],
+    *,
+    both: str,
+    prior: str,
+    sgd_prior: str,
+) -> dict[str, str]:
+    """What to type for every method beside HMC.
+
+    Args:
+        fits: Options of those that are optimised, by name; sgd is one network.
+        chains: Options of each of the published samplers.
+        both: Options of all of these.
+        prior: Of mean-field VI and of the samplers.
+        sgd_prior: Of optimised networks.
+    """
+    found = {}
+    for name, words in fits.items():
+        method = "ensemble" if name == "sgd" else name
+        chosen = prior if name == "mfvi" else sgd_prior
+        found[name] = f"fit --method {method} {words} {chosen}"
+    for name, words in chains.items():
+        sampler = f"sample --sampler izmailov2021 --izmailov2021.method {name}"
+        found[name] = f"{sampler} {words} {both} --no-bias-check {prior}"
+    return found
+
+
+def reproduce(
+    experiment: Experiment,
+    options: Options,
+    title: str,
+    published: Mapping[str, Mapping[str, Mapping[str, float]]],
+    notes: Sequence[str],
+) -> None:
+    """Make the runs of the parts, and write their tables.
+
+    Args:
+        experiment: The scale that was chosen.
+        options: What was typed.
+        title: Of what is written; its first word names the folder.
+        published: For every part its rows of numbers.
+        notes: What differs from the paper.
+
+    Raises:
+        SystemExit: if the reference can't be made.
+    """
+    out = options.out or Path("runs", title.split(":")[0])
+    made = make(experiment, options, out)
+    if options.dry_run:
+        return
+    if REFERENCE not in made:
+        raise SystemExit(f"{out / REFERENCE} is no reference: see above.")
+    found, figures, console = [], {}, Console()
+    if {"methods", "corruption"} & set(options.parts):
+        paths = [out / n for n in made if n in (REFERENCE, *experiment.methods)]
+        words = experiment.evaluation if "corruption" in options.parts else ""
+        found = tables.compared(paths, words, published.get("methods", {}))
+    points = {
+        name: point
+        for name in made
+        if set(SWEPT) & set(options.parts) and name not in experiment.methods
+        if (point := tables.score(out / name))
+    }
+    for part in SWEPT:
+        if part in options.parts:
+            rows = published.get(part, {})
+            labels = {n: row.label for n, row in swept(experiment, part).items()}
+            found.append(tables.swept(part.capitalize(), labels, points, rows))
+    grid = [point for name, point in points.items() if not name.startswith("prior")]
+    if len(grid) > 1:
+        figures["sweep"] = tables.picture(grid)
+    papers.write(out, title, found, figures, notes, console)
+
+
+def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
+    """Make all runs, or show their plans; returns the names of those that are there."""
+    console = Console()
+    fixed = f"{experiment.problem} --seed {options.seed}"
+    most = experiment.minutes if options.minutes is None else options.minutes
+    made = []
+    for name, words in runs(experiment, options).items():
+        minutes = most if words.startswith("sample --sampler hmc") else None
+        if minutes is not None and name != REFERENCE:
+            minutes /= 3
+        is_there = papers.execute(
+            f"{words} {fixed}",
+            out / name,
+            console,
+            minutes=minutes,
+            dry_run=options.dry_run,
+        )
+        made += [name] * is_there
+    return made
+
+
+def runs(experiment: Experiment, options: Options) -> dict[str, str]:
+    """What to type for every run, without the data; the reference first."""
+    base = experiment.variance
+
+    def hmc(temperature: float, variance: float, family: str, num_draws: int) -> str:
+        return (
+            f"sample --sampler hmc {experiment.hmc} --num-draws {num_draws} "
+            f"{experiment.trajectory(temperature, variance)} "
+            f"{prior(family, variance)} --temperature {temperature:g}"
+        )
+
+    found = {REFERENCE: hmc(1, base, "normal", experiment.num_draws)}
+    if {"methods", "corruption"} & set(options.parts):
+        found |= {
+            name: words
+            for name, words in experiment.methods.items()
+            if not options.only or name in options.only
+        }
+    for part in SWEPT:
+        if part in options.parts:
+            for name, row in swept(experiment, part).items():
+                found.setdefault(name, hmc(*row.at, experiment.num_swept))
+    return found
+
+
+def swept(experiment: Experiment, part: str) -> dict[str, Row]:
+    """The rows of a part, in order, by the names of their runs."""
+    base = experiment.variance
+    if part == "priors":
+        rows = [("Gaussian", (1.0, base, "normal"))]
+        rows += [(text, (1.0, base, family)) for family, text in FAMILIES.items()]
+    elif part == "temperatures":
+        values = sorted((1.0, *experiment.temperatures))
+        rows = [(f"T = {value:g}", (value, base, "normal")) for value in values]
+    else:
+        values = sorted((base, *experiment.variances))
+        rows = [(f"variance {value:g}", (1.0, value, "normal")) for value in values]
+    return {_name(base, *at): Row(label, at) for label, at in rows}
+
+
+def _name(base: float, temperature: float, variance: float, family: str) -> str:
+    """Of the run of HMC there."""
+    if family != "normal":
+        return f"prior-{family}"
+    if temperature != 1:
+        return f"temperature-{temperature:g}"
+    return REFERENCE if variance == base else f"variance-{variance:g}"

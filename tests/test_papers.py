@@ -1,0 +1,217 @@
+"""The programs for papers: their published settings, and each at its smallest scale."""
+
+import importlib
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from symjax import densities, store
+from symjax.cli import posteriors
+from symjax.cli.options import Problem
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        yield
+
+
+def load(name):
+    return importlib.import_module(name)
+
+
+def run(name, *words):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, "--scale", "tiny", *map(str, words)])
+        load(name).main()
+
+
+def tables(out):
+    found = json.loads((out / "results.json").read_text())["tables"]
+    return {table["title"]: table for table in found}
+
+
+@pytest.fixture(scope="module")
+def imdb(tmp_path_factory):
+    out = tmp_path_factory.mktemp("imdb")
+    run("izmailov2021_imdb", "--parts", "temperatures", "--out", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def laurent(tmp_path_factory):
+    out = tmp_path_factory.mktemp("laurent")
+    run("laurent2024_table", "--only", "many", "--out", out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "leapfrogs", "draws", "variance", "examples"),
+    [
+        ("izmailov2021_cifar", 70_248, 240, 1 / 5, 40_960),
+        ("izmailov2021_imdb", 24_837, 400, 1 / 40, None),
+    ],
+)
+def test_the_scale_of_the_paper_is_its_table_3(
+    name, leapfrogs, draws, variance, examples
+):
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    experiment = load(name).EXPERIMENTS["paper"]
+    words = parts.runs(experiment, parts.Options())["hmc"]
+    command = papers.parse(shlex.split(f"{words} {experiment.problem}"))
+    assert (command.num_chains, command.num_draws) == (3, draws)
+    assert (command.hmc.step_size, command.hmc.num_steps) == (1e-5, leapfrogs)
+    assert (command.hmc.num_unadjusted, command.hmc.num_warmup) == (50, 0)
+    assert command.problem.prior_scale**2 == pytest.approx(variance)
+    assert command.problem.num_train == examples
+
+
+def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature():
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    experiment = load("izmailov2021_imdb").EXPERIMENTS["paper"]
+    found = parts.runs(experiment, parts.Options(parts=("temperatures",)))
+    # --trajectory_len and --step_size in the README of the paper's code.
+    published = {0.3: (0.136, 3e-6), 0.1: (0.078, 1e-6), 0.03: (0.043, 1e-6)}
+    for temperature, (length, step_size) in published.items():
+        command = papers.parse(shlex.split(found[f"temperature-{temperature}"]))
+        assert command.problem.temperature == temperature
+        assert command.hmc.step_size == step_size
+        made = command.hmc.num_steps * step_size
+        assert made == pytest.approx(length, rel=0.01)
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_the_words_of_every_run_are_understood(scale):
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    laurent = load("laurent2024_table")
+    found = set(laurent.commands(*laurent.SCALES[scale]).values())
+    for name in ("izmailov2021_cifar", "izmailov2021_imdb"):
+        experiment = load(name).EXPERIMENTS[scale]
+        words = parts.runs(experiment, parts.Options()).values()
+        found |= {f"{one} {experiment.problem}" for one in words}
+    for words in found:
+        assert papers.parse(shlex.split(words))
+
+
+@pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
+def test_priors_of_all_families_have_the_variance(family):
+    words = load("izmailov2021_parts").prior(family, 0.025).split()
+    scale = float(words[-1])
+    options = {"scales": (scale, scale / 10)} if family == "mixture" else {}
+    prior = densities.prior(family, **(options or {"scale": scale}))
+    assert prior.std({"w": np.zeros(1)})["w"] ** 2 == pytest.approx(0.025, rel=1e-5)
+
+
+def test_a_table_has_the_published_numbers_beside_ours():
+    papers = load("papers")
+    table = papers.Table(
+        "Methods",
+        {"SGLD": {"accuracy": 0.9154, "R-hat": float("inf")}, "HMC": {"R-hat": 1.0}},
+        {"SGLD": {"accuracy": 0.91}, "MFVI": {"accuracy": 0.5}},
+    )
+    assert papers.markdown(table).splitlines()[2:] == [
+        "|  | accuracy | published accuracy | R-hat |",
+        "| --- | ---: | ---: | ---: |",
+        "| SGLD | 91.54 % | 91.00 % | ∞ |",
+        "| HMC |  |  | 1.000 |",
+        "| MFVI |  | 50.00 % |  |",
+    ]
+    (panel,) = papers.beside(table).axes
+    ours, published = (line.get_xdata() for line in panel.lines)
+    assert (list(ours), list(published)) == ([0.9154], [0.91, 0.5])
+
+
+def test_temperatures_are_sampled_scored_and_shown(imdb):
+    rows = tables(imdb)["Temperatures"]["rows"]
+    published = tables(imdb)["Temperatures"]["published"]
+    assert list(rows) == ["T = 1", "T = 3"]
+    assert published["T = 0.03"]["accuracy"] == 0.772
+    for folder, label in (("hmc", "T = 1"), ("temperature-3", "T = 3")):
+        kept = store.open(imdb / folder)
+        problem = kept.config["options"]["problem"]
+        assert problem["temperature"] == float(label[4:])
+        built = posteriors.build(Problem(**problem | {"widths": (4,)}))
+        draws = kept.read(like=built.shapes)
+        probs = np.mean(
+            [
+                np.asarray(densities_of(built, draws, chain, draw))
+                for chain, draw in np.ndindex(2, 10)
+            ],
+            axis=0,
+        )
+        correct = probs.argmax(1) == built.dataset.test.y
+        assert rows[label]["accuracy"] == pytest.approx(correct.mean())
+    assert (imdb / "sweep.png").exists()
+    assert (imdb / "temperatures-beside.png").exists()
+
+
+def densities_of(built, draws, chain, draw):
+
+    params = jax.tree.map(lambda leaf: leaf[chain, draw], draws)
+    return jax.nn.softmax(built.apply(params, built.dataset.test.x))
+
+
+def test_a_second_call_skips_what_is_finished_and_refuses_other_options(imdb, capsys):
+    before = (imdb / "hmc" / "commit.json").stat().st_mtime_ns
+    run("izmailov2021_imdb", "--parts", "temperatures", "--out", imdb)
+    assert capsys.readouterr().out.count("is finished") == 2
+    assert (imdb / "hmc" / "commit.json").stat().st_mtime_ns == before
+    with pytest.raises(SystemExit, match="other options"):
+        run("izmailov2021_imdb", "--seed", 1, "--out", imdb)
+
+
+def test_methods_and_corruptions_are_compared_with_hmc(tmp_path):
+    words = ("--parts", "methods", "corruption", "--only", "sghmc_clr")
+    run("izmailov2021_cifar", *words, "--out", tmp_path)
+    found = tables(tmp_path)
+    rows = found["Methods"]["rows"]
+    assert list(rows) == ["hmc", "sghmc_clr", "between chains"]
+    assert 0 <= rows["sghmc_clr"]["total variation"] <= 1
+    assert found["Methods"]["published"]["between chains"]["agreement"] == 0.9401
+    corrupted = found["Corruption: accuracy"]["rows"]["rotate"]
+    assert set(corrupted) == {"accuracy, hmc", "accuracy, sghmc_clr"}
+
+
+def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
+    found = tables(laurent)
+    distances = found["Distances"]["rows"]
+    assert list(distances) == ["many networks", "HMC"]
+    for row, other in (("many networks", "HMC"), ("HMC", "many networks")):
+        for measure in ("MMD", "symmetry-free MMD"):
+            assert np.isfinite(distances[row][f"{measure}, to {other}"])
+    measures = {"ECE", "ACE", "Brier", "AUPR, permuted", "FPR95, permuted"}
+    assert measures <= set(found["Quality"]["rows"]["HMC"])
+    assert (laurent / "pairwise-mi.png").exists()
+    assert (laurent / "minimum-norm.png").exists()
+
+
+def test_the_gap_to_the_least_norm_is_that_of_the_closed_form(laurent):
+    found = load("laurent2024_table").networks(laurent / "many")
+    kept = store.open(laurent / "many")
+    first, second = (kept.read()["params"][f"Dense_{layer}"] for layer in (0, 1))
+    # Of one hidden layer of relu: each unit's norms in and out become equal.
+    incoming = np.sum(first["kernel"] ** 2, axis=2) + first["bias"] ** 2
+    outgoing = np.sum(second["kernel"] ** 2, axis=3)
+    shared = np.sum(second["bias"] ** 2, axis=2)
+    before = (incoming + outgoing).sum(axis=2) + shared
+    least = 2 * np.sqrt(incoming * outgoing).sum(axis=2) + shared
+    np.testing.assert_allclose(found["gap"], np.ravel(before / least - 1), rtol=1e-4)
+    assert len(found["pairs"][0]) == 8 * 7 // 2
+
+
+def test_the_first_examples_of_a_data_set_are_taken():
+    problem = Problem(data="digits", widths=(2,))
+    whole = posteriors.build(problem).dataset
+    some = posteriors.build(replace(problem, num_train=10, num_test=7)).dataset
+    np.testing.assert_array_equal(some.train.x, whole.train.x[:10])
+    np.testing.assert_array_equal(some.test.y, whole.test.y[:7])
+    assert some.fingerprint != whole.fingerprint
+    with pytest.raises(ValueError, match="--num-test.*1 and the 360.*got 361"):
+        posteriors.build(replace(problem, num_test=361))
