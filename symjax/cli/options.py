@@ -136,8 +136,8 @@ class Sample:
         bias_check: After a sampler without accept step, go on for a while with half the
             step size and compare the predictive spread; half again the time.
         seed: Of the chains' keys and starts.
-        out: The run directory to make. Default: runs/ and a name made of the
-            options.
+        out: The run directory to make, a folder or s3://BUCKET/FOLDER,
+            gs://BUCKET/FOLDER. Default: runs/ and a name made of the options.
         resume: Continue this run, with the options that it began with.
         dry_run: Show the plan and what it will take, after timing one gradient.
         estimate: What --dry-run says of other devices too.
@@ -205,8 +205,8 @@ class Fit:
         num_draws: Networks drawn from each fitted member. Default: 30, and 1 of methods
             whose members are single networks. Of snapshot: --snapshot.num-cycles.
         seed: Of the members' keys and starts.
-        out: The run directory to make. Default: runs/ and a name made of the
-            options.
+        out: The run directory to make, a folder or s3://BUCKET/FOLDER,
+            gs://BUCKET/FOLDER. Default: runs/ and a name made of the options.
         resume: Continue this run, with the options that it began with.
         dry_run: Show the plan and what it will take, after timing one gradient.
     """
