@@ -13,20 +13,19 @@ import numpy as np
 from rich.console import Console
 
 from symjax import interop, progress, store
-from symjax.cli import posteriors, starts
+from symjax.cli import posteriors
 from symjax.cli.analyses import Import
 from symjax.cli.posteriors import Posterior
-from symjax.store import Run
+from symjax.store import Place, Run
 from symjax.types import Params
 
 
-def execute(command: Import, console: Console) -> Path:
+def execute(command: Import, console: Console) -> Place:
     """Write a run whose draws are those of the files.
 
     Raises:
         ValueError: if the files are not of one kind, or not of this network.
     """
-    starts.refuse_bucket(command.out)
     if not command.files:
         raise ValueError("`files` must name at least one file.")
     endings = [path.suffix == ".safetensors" for path in command.files]
@@ -42,14 +41,16 @@ def execute(command: Import, console: Console) -> Path:
     first = next(parts)
     if endings[0]:  # Each an independent network.
         first = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, *parts)
-    path = command.out or Path("runs", f"imported-{command.problem.model}")
+    default = Path("runs", f"imported-{command.problem.model}")
+    path = store.place(command.out or default)
     num_parts = 1 if endings[0] else len(command.files)
     run = _create(path, command, built, first, num_parts)
     try:
         with store.hold(path):
             _write(run, itertools.chain([first], parts))
     except BaseException:
-        shutil.rmtree(path)  # Half of the files is no run.
+        # Half of the files is no run.
+        shutil.rmtree(path) if isinstance(path, Path) else path.remove()
         raise
     console.print(
         f"Imported: {path}, {run.num_draws} draws of {run.num_chains} chains or "
@@ -61,7 +62,7 @@ def execute(command: Import, console: Console) -> Path:
 
 
 def _create(
-    path: Path, command: Import, built: Posterior, first: Params, num_parts: int
+    path: Place, command: Import, built: Posterior, first: Params, num_parts: int
 ) -> Run:
     """A run of which every iteration is one draw."""
     num_chains, each = jax.tree.leaves(first)[0].shape[:2]
