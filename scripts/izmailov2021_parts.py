@@ -102,9 +102,14 @@ def prior(family: str, variance: float) -> str:
     return f"{family}--prior-scale {scale:.7g}"
 
 
-def by_length(temperature: float, variance: float) -> str:
-    """A quarter turn under the prior, the step size adapted by the warm-up."""
-    return f"--hmc.trajectory-length {_quarter_turn(temperature, variance):.6g}"
+def by_length(share: float) -> Callable[[float, float], str]:
+    """A share of the quarter turn under the prior; the warm-up adapts the step size."""
+
+    def trajectory(temperature: float, variance: float) -> str:
+        length = share * _quarter_turn(temperature, variance)
+        return f"--hmc.trajectory-length {length:.6g}"
+
+    return trajectory
 
 
 def by_leapfrogs(
