@@ -1,11 +1,14 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
 Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on; and words
-OPTION=NUMBER of what is done. A run that is there goes on. Chunks are short, and saves
-are frequent.
+OPTION=NUMBER of what is done; of these, sleep=SECONDS is how long the last process does
+so in its first chunk. A run that is there goes on. Chunks are short, and saves are
+frequent.
 """
 
+import os
 import sys
+import time
 
 from symjax import hosts
 
@@ -33,6 +36,17 @@ def execute(name, mesh, kept, **changes):
     return run.sample(key, algorithm, start, data, **options, **common)
 
 
+def sleep_once(loop, seconds):
+    keep, left = loop._keep, [seconds] * (hosts.index() == hosts.count() - 1)
+
+    def slow(*arguments):
+        if left:
+            time.sleep(left.pop())
+        return keep(*arguments)
+
+    loop._keep = slow
+
+
 def main(folder, *words):
     from pathlib import Path
 
@@ -44,6 +58,7 @@ def main(folder, *words):
     loop.CHUNK_SECONDS, loop.SAVE_SECONDS = 0.0, 1.0
     changes = dict(word.split("=") for word in words if ":" not in word)
     changes = {name: int(number) for name, number in changes.items()}
+    sleep_once(loop, changes.pop("sleep", 0))
     for word in words:
         if ":" in word:
             name, shape = word.split(":")
@@ -56,6 +71,7 @@ def main(folder, *words):
 
 
 if __name__ == "__main__":
-    hosts.start("auto", hosts.Timeouts(6, 10, 60))
+    heartbeat = int(os.environ["SYMJAX_HEARTBEAT_SECONDS"])
+    hosts.start("auto", hosts.Timeouts(heartbeat, 10, 60))
     main(*sys.argv[1:])
     hosts.finish()

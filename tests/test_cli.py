@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -184,7 +185,7 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--noise", "learnt", "--data", "diabetes"], "`--noise` must be"),
         (["sample", "--noise", "0.3"], "`--noise` is for regressions"),
         (["sample", "--temperature", "0"], "`temperature` must be a positive"),
-        (["sample", "--hmc.step-size", "-1"], "`step_size` must be a positive"),
+        (["sample", "--hmc.step-size", "-1"], "`--hmc.step-size` must be a positive"),
         (["sample", "--sghmc.friction", "1"], "Add --sampler sghmc"),
         (
             ["sample", "--data", "wine", "--sampler", "sgld", "--sgld.batch-size", 500],
@@ -194,9 +195,18 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--num-draws", "0"], "`num_draws` must be at least 1"),
         (["sample", "--num-chains", "0"], "`num_chains` must be at least 1"),
         (["fit", "--num-members", "0"], "`num_members` must be at least 1"),
-        (["fit", "--ensemble.batch-size", "0"], "`batch_size` must be at least 1"),
-        (["fit", "--ensemble.num-steps", "0"], "`num_steps` must be at least 1"),
-        (["fit", "--ensemble.learning-rate", "-1"], "`learning_rate` must be a"),
+        (
+            ["fit", "--ensemble.batch-size", "0"],
+            "`--ensemble.batch-size` must be at least 1",
+        ),
+        (
+            ["fit", "--ensemble.num-steps", "0"],
+            "`--ensemble.num-steps` must be at least 1",
+        ),
+        (
+            ["fit", "--ensemble.learning-rate", "-1"],
+            "`--ensemble.learning-rate` must be a",
+        ),
         (
             ["sample", "--hmc.num-steps", "3", "--hmc.trajectory-length", "1.0"],
             "Give one of `--hmc.num-steps`",
@@ -276,7 +286,29 @@ def test_a_run_ends_with_what_it_has_when_its_time_is_up(
     assert (tmp_path / "page" / "report.html").exists()
 
 
-def test_resume_takes_no_other_options(runs, capsys):
+@pytest.mark.parametrize(
+    ("variables", "threads"),
+    [
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=64"}, "256"),
+        ({"JAX_NUM_CPU_DEVICES": "64"}, "256"),
+        ({"JAX_NUM_CPU_DEVICES": "1"}, None),
+        ({"JAX_NUM_CPU_DEVICES": "64", "NPROC": "3"}, "3"),
+        ({}, None),
+    ],
+)
+def test_virtual_devices_get_threads(variables, threads, tmp_path, monkeypatch):
+    """Before anything else is done; JAX itself runs long since, here."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for name in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "NPROC"):
+        monkeypatch.setenv(name, "")  # So that it is as it was, after the test.
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    symjax("list", tmp_path)
+    assert os.environ.get("NPROC") == threads
+
+
+def test_resume_takes_no_other_options(runs, capsys, tmp_path):
     # The last ones are defaults: of the command, though not of the run.
     for others in (
         "--num-draws 50",
@@ -286,7 +318,13 @@ def test_resume_takes_no_other_options(runs, capsys):
         symjax("sample", *others.split(), "--resume", runs / "hmc", code=2)
         said = re.sub(r"\s+", " ", capsys.readouterr().err)
         assert f"takes all options from the run, got {others} besides" in said
-    symjax("sample", f"--resume={runs / 'hmc'}", "--dry-run")
+    # What is planned is what is left.
+    shutil.copytree(runs / "hmc", tmp_path / "run")
+    done = {"iteration": 25, "num_draws": 15, "finished": False, "has_state": True}
+    store.write_json(tmp_path / "run" / "commit.json", done)
+    symjax("sample", f"--resume={tmp_path / 'run'}", "--dry-run")
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "iterations 15, keeping 15 draws a chain, after 25 that are done" in said
     symjax("fit", "--resume", runs / "hmc", code=2)
     assert "symjax sample --resume" in capsys.readouterr().err
 
@@ -298,8 +336,10 @@ def test_a_run_of_data_that_changed_is_neither_continued_nor_evaluated(
     x, y = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
     file, run = tmp_path / "toy.npz", tmp_path / "run"
     np.savez(file, x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
-    few = ("--ensemble.num-steps", 3, "--ensemble.batch-size", "None")
-    symjax("fit", "--data", file, *few, "--out", run)
+    symjax("fit", "--data", file, "--ensemble.num-steps", 3, "--out", run)
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "batch-size is 128, but there are 20 training examples: each step" in said
+    assert store.open(run).config["options"]["ensemble"]["batch_size"] is None
     np.savez(file, x_train=2 * x, y_train=y, x_test=x[:5], y_test=y[:5])
     for words in (["fit", "--resume", run], ["evaluate", run]):
         symjax(*words, code=2)

@@ -57,13 +57,19 @@ def test_a_plan_of_snapshots_counts_each_step_once(capsys):
         (["ensemble", "--num-draws", 2], "`--num-draws` must be left out for --method"),
         (["ensemble", "--swag.rank", 2], "Add --method swag"),
         (["snapshot", "--num-draws", 2], "Give --snapshot.num-cycles"),
-        (["snapshot", "--snapshot.num-cycles", 0], "`num_cycles` must be at least 1"),
+        (
+            ["snapshot", "--snapshot.num-cycles", 0],
+            "`--snapshot.num-cycles` must be at least 1",
+        ),
         (["dropout", "--dropout.batch-size", 143], "at most the 142 training examples"),
         (["swag", "--swag.num-steps", 1100], "`--swag.num-steps` must be at least"),
-        (["swag", "--swag.rank", 1], "`rank` must be 0 or at least 2, got 1"),
-        (["swag", "--swag.collecting-rate", 0], "`collecting_rate` must be a positive"),
+        (["swag", "--swag.rank", 1], "`--swag.rank` must be 0 or at least 2"),
+        (
+            ["swag", "--swag.collecting-rate", 0],
+            "`--swag.collecting-rate` must be a posi",
+        ),
         (["dropout", "--dropout.layers", "Dens_1"], "'Dens_1' matches none of"),
-        (["dropout", "--dropout.rate", 1], "`rate` must be above 0 and below 1"),
+        (["dropout", "--dropout.rate", 1], "`--dropout.rate` must be above 0 and"),
     ],
 )
 def test_a_mistake_is_answered_before_a_run_is_made(words, message, capsys, tmp_path):

@@ -131,7 +131,7 @@ def test_draws_without_their_modes_are_refused(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--laplace.rank", 0), "`rank` must be at least 1, got 0"),
+        (("--laplace.rank", 0), "`--laplace.rank` must be at least 1, got 0"),
         (("--laplace.leaves", "*/Conv_0/*"), "matches none of params/Dense_0/bias"),
         (("--laplace.last-layer", "--laplace.leaves", "a"), "`--laplace.leaves` must"),
         (("--prior", "student_t"), "must have normal priors"),

@@ -60,10 +60,10 @@ def test_a_mass_matrix_gets_the_iterations_that_it_takes(tmp_path, capsys):
         (("--sampler", "mclmc", "--warmup", "auto"), "`--warmup auto` is for hmc,"),
         (("--restart-stuck", "--hmc.num-warmup", 9), "at least 40 iterations"),
         (("--restart-stuck", "--sampler", "sgld"), "`--restart-stuck` must be left"),
-        (("--sampler", "mclmc", "--mclmc.decoherence-length", -3), "`decoherence_len"),
+        (("--sampler", "mclmc", "--mclmc.decoherence-length", -3), "`--mclmc.decoh"),
         (
             ("--sampler", "adjusted_mclmc", "--adjusted-mclmc.trajectory-length", 0),
-            "`trajectory_length` must be a positive number, got 0",
+            "`--adjusted-mclmc.trajectory-length` must be a positive number, got 0",
         ),
         (("--sampler", "ghmc"), "`--num-chains` must be at least 4 for the warm-up"),
         (("--sampler", "chees", "--num-chains", 1), "must be at least 2 for the"),

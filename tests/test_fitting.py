@@ -5,12 +5,15 @@ import functools
 import inspect
 import typing
 
+import jax
 import optax
 import pytest
+from rich.console import Console
 
 from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
-from symjax.cli import fitting, posteriors
-from symjax.cli.options import Fit, Problem
+from symjax.cli import fitting, methods, posteriors
+from symjax.cli.fits import Ensemble
+from symjax.cli.options import Fit, Problem, Sample
 
 
 MODULES = {
@@ -105,3 +108,24 @@ def test_momentum_is_nine_tenths(monkeypatch):
     options = {"optimiser": "momentum", "num_steps": 10**9, "learning_rate": 1.0}
     made = handed("ensemble", monkeypatch, **options)["optimiser"]
     assert made[:3] == pytest.approx([-1, -1.9, -2.71])
+
+
+@pytest.mark.parametrize(
+    ("command", "size", "says"),
+    [
+        (Fit(), None, True),
+        (Fit(ensemble=Ensemble(batch_size=127)), 127, False),  # Refused later.
+        (Fit(method="dropout"), 16, False),
+        (Sample(sampler="sms_ubu"), 100, True),
+        (Sample(sampler="hmc"), None, False),
+    ],
+)
+def test_a_default_batch_fits_the_data(command, size, says):
+    train = jax.tree.map(lambda leaf: leaf[:100], wine().dataset.train)
+    few = wine()._replace(dataset=wine().dataset._replace(train=train))
+    console = Console(width=200)
+    with console.capture() as said:
+        fitting_one = methods.with_fitting_batch(command, few, console)
+    assert methods.batch_size(fitting_one) == size
+    assert ("there are 100 training examples" in said.get()) == says
+    assert methods.with_fitting_batch(command, wine(), console) == command

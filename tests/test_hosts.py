@@ -1,8 +1,9 @@
-"""Several processes as one program: how they meet, agree, compute and end."""
+"""How processes find each other, what they compare, and who watches whom."""
 
+import importlib.metadata
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import threading
@@ -11,11 +12,11 @@ import time
 import jax
 import numpy as np
 import pytest
-from hosts_program import NUM_CHAINS, execute
-from together import collect, free_address, processes, run_all
+from together import free_address
 
-from symjax import hosts, mesh, store
-from symjax.hosts import last_words, meeting
+from symjax import hosts, store
+from symjax.hosts import last_words, meeting, runtime, software, watch as watching
+from symjax.hosts.watch import Watch
 
 
 VARIABLES = {
@@ -55,19 +56,6 @@ def test_a_variable_that_is_missing_is_named(name):
 def test_a_wrong_place_is_refused(word, message):
     with pytest.raises(ValueError, match=message):
         hosts.find(word, {})
-
-
-def test_slurm_is_detected(monkeypatch):
-    """As JAX reads its variables; the port is made of the job's number."""
-    variables = {
-        "SLURM_JOB_ID": "4097", "SLURM_STEP_NODELIST": "node[07-08]",
-        "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0",
-    }  # fmt: skip
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert hosts.find("auto") == ("node07:61441", 2, 1, True)
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    assert hosts.find("auto") is None
 
 
 def meet(places, seconds=20.0):
@@ -134,180 +122,114 @@ def test_everything_is_the_identity_on_one_process():
     assert not hosts.is_preempted()
 
 
-def assert_same_run(path, name, shape, tolerance=0.0, **changes):
-    """What several processes wrote is what this one makes on as many devices."""
-    made = mesh.make_mesh(NUM_CHAINS, jax.devices()[:4], mesh.parse_shape(shape))
-    expected = execute(name, made, None, **changes)
-    kept = store.open(path)
-    assert kept.committed.finished
-    like = jax.tree.map(lambda leaf: leaf[0, 0], expected.draws)
-    pairs = [(kept.read(like=like), expected.draws)]
-    if expected.warmup is not None:
-        pairs.append((kept.warmup(like=like), expected.warmup))
-    pairs.append((kept.info(), expected.info._asdict()))
-    for found, wanted in pairs:
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+def test_last_words_name_who_was_silent():
+    silent = {"Host 1 (ten)": time.monotonic() - 12, "Host 3 (two)": time.monotonic()}
+    for facts, said in (
+        ({}, r"because another host was lost\."),
+        (
+            {"silent": silent},
+            r"not heard of Host 1 \(ten\) for \d\d s, Host 3 \(two\) for",
+        ),
+    ):
+        made = subprocess.run(
+            [sys.executable, "-I", "-S", last_words.__file__, "Host 0 (one)"],
+            input=json.dumps(facts),
+            capture_output=True,
+            text=True,
+        )
+        assert re.search(said, made.stderr)
 
 
-def test_two_processes_make_the_draws_of_one(tmp_path):
-    """Bit for bit, where no sum over the examples crosses the processes."""
-    apart = ("hmc", "nuts", "sghmc", "ensemble", "ghmc")
-    words = [f"{name}:chain=4,data=1" for name in apart]
-    words += ["hmc:chain=2,data=2", "sghmc:chain=1,data=4"]
-    codes, outputs = run_all([["hosts_program.py", tmp_path, *words]] * 2, 280)
-    assert codes == [0, 0], outputs
-    assert outputs[0].endswith("made on 2 4\n")
-    for word in words:
-        name, shape = word.split(":")
-        tolerance = 1e-4 if shape.startswith("chain=1") else 0.0
-        assert_same_run(tmp_path / word, name, shape, tolerance)
-        assert len(list((tmp_path / word / "logs").iterdir())) == 2
+class Store:
+    """The key-value store of JAX's runtime, as far as the watch uses it."""
+
+    def __init__(self):
+        self.entries = {}
+
+    def key_value_set(self, key, value, allow_overwrite):
+        assert allow_overwrite
+        self.entries[key] = value
+
+    def key_value_dir_get(self, folder):
+        return [each for each in self.entries.items() if each[0].startswith(folder)]
 
 
-COMMAND = ["-c", "from symjax.cli import main; main()"]
-WINE = [
-    "sample", "--data", "wine", "--widths", "4", "--num-chains", "4", "--start", "init",
-    "--hmc.trajectory-length", "0.1", "--hmc.num-warmup", "10",
-]  # fmt: skip
-LONG = [*COMMAND, *WINE, "--num-draws", "100000"]
-
-
-def wait_for_commit(started, path, after=20, seconds=150):
-    """Wait until a commit past iteration `after` is on the disk."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert all(process.poll() is None for process in started)
-        try:
-            done = store.open(path).committed
-        except store.StoreError:
-            done = store.Commit()
-        if done.iteration > after:
-            return done
+def test_the_host_that_falls_silent_is_suspected_and_then_named(monkeypatch):
+    """Of three, host 2 beats no more; all others are told of it and no other."""
+    for name in ("INTERVAL", "GRACE"):
+        monkeypatch.setattr(watching, name, 0.05)
+    monkeypatch.setattr(watching, "ALARM", 1.0)
+    shared, names, told = Store(), ["a", "b", "c"], {0: [], 1: [], 2: []}
+    watches = []
+    for own, said in told.items():
+        end = lambda code, text, can_tell, own=own, said=said: (
+            setattr(watches[own], "is_over", True),
+            said.append((code, text)),
+        )
+        watches.append(Watch(shared, own, names, 2.0, end, said.append))
+    for watch in watches:
+        watch.begin()
+    time.sleep(0.7)
+    assert told == {0: [], 1: [], 2: []}
+    watches[2].is_over = True
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not (len(told[0]) > 1 and told[1]):
         time.sleep(0.05)
-    raise AssertionError("no commit came")
+    suspected, (code, text) = told[0]
+    assert list(suspected) == ["Host 2 (c)"]
+    assert code == 75
+    assert text.startswith("Host 2 (c) was lost: it has not been heard of for 2 s")
+    assert told[1] == [(75, f"Host 2 (c) stopped: {text.partition(': ')[2]}")]
 
 
-HEARTBEAT = 6
+def test_jax_misses_a_host_only_after_all_know_which_it_is():
+    """Its own time-out may be half over when a host is killed; it would name nobody."""
+    for heartbeat in (1.0, 6.0, 30.0, 300.0):
+        watch = Watch(None, 0, ["a", "b"], heartbeat, print, print)
+        assert runtime._patience_of_jax(int(heartbeat)) / 2 > watch.patience + 2
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_host_that_is_killed_is_named_and_its_run_goes_on(tmp_path, lost):
-    """On two processes, or on one: no draw is lost, wrong or twice."""
-    word, path = "hmc:chain=4,data=1", tmp_path / "hmc:chain=4,data=1"
-    command = ["hosts_program.py", tmp_path, word, "num_draws=300"]
-    with processes([command] * 2) as started:
-        wait_for_commit(started, path)
-        started[lost].kill()
-        begin = time.monotonic()
-        codes, outputs = collect(started, 60)
-        assert time.monotonic() - begin < HEARTBEAT + 5
-    assert codes[lost] == -signal.SIGKILL
-    assert codes[1 - lost] not in (0, 1, 2, 42)
-    done = store.open(path).committed
-    assert not done.finished
-    saved = f"Saved in {path}: {done.iteration} iterations, {done.num_draws} draws"
-    log = (path / "logs" / f"host-{1 - lost}.log").read_text()
-    # JAX's runtime sometimes ends host 0 before it has found out who was lost.
-    named = f"Host {lost} (" in log or "because another host was lost" in log
-    assert named if lost else "because host 0 was lost" in log
-    assert saved in log.splitlines()[-1]
-    if lost:
-        codes, outputs = run_all([command] * 2)
-        assert codes == [0, 0], outputs
-        assert_same_run(path, "hmc", "chain=4,data=1", num_draws=300)
-        return
-    made = mesh.make_mesh(NUM_CHAINS, jax.devices()[:4], (4, 1))
-    with pytest.warns(UserWarning, match="began with devices 4 x cpu, this is 8"):
-        execute("hmc", made, store.open(path), num_draws=300)
-    assert_same_run(path, "hmc", "chain=4,data=1", num_draws=300)
+def test_what_computes_is_described(tmp_path, monkeypatch):
+    found = software.describe()
+    for name in ("jax", "jaxlib", "scipy", "numpy", "optax", "orbax-checkpoint"):
+        assert found[name] == importlib.metadata.version(name)
+    assert found["the kind of device"] == jax.local_devices()[0].device_kind
+    assert "pytest" not in found
+    for plugin in ("jax_cuda13_plugin", "libtpu", "nvidia_cudnn_cu13"):
+        folder = tmp_path / f"{plugin}-1.2.3.dist-info"
+        folder.mkdir()
+        folder.joinpath("METADATA").write_text(f"Name: {plugin}\nVersion: 1.2.3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with jax.enable_x64(True):
+        changed = dict(software.describe().items() - found.items())
+    assert changed == {
+        "jax-cuda13-plugin": "1.2.3",
+        "jax_enable_x64": "True",
+        "libtpu": "1.2.3",
+        "nvidia-cudnn-cu13": "1.2.3",
+    }
 
 
-def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
-    """SIGTERM to one: exit code 42, what to type, and that continues on one process."""
-    path = tmp_path / "run"
-    with processes([[*LONG, "--out", path]] * 2) as started:
-        wait_for_commit(started, path)
-        started[1].send_signal(signal.SIGTERM)
-        codes, outputs = collect(started, 60)
-    assert codes == [42, 42], outputs
-    done = store.open(path).committed
-    assert done.has_state
-    assert f"Stopped at iteration {done.iteration} of 100010" in outputs[0]
-    assert f"Continue with: symjax sample --resume {path}" in outputs[0]
-    assert "Error" not in outputs[1]  # It is in the log.
-    log = (path / "logs" / "host-1.log").read_text()
-    assert f"Continue with: symjax sample --resume {path}" in log
-    # On one process, for as long as it takes to see that it goes on.
-    with processes([[*COMMAND, "sample", "--resume", path]]) as started:
-        wait_for_commit(started, path, after=done.iteration)
-        started[0].send_signal(signal.SIGTERM)
-        codes, outputs = collect(started, 60)
-    assert codes == [42], outputs
+def chained(outer, inner):
+    """An exception that was raised from another one."""
+    outer.__cause__ = inner
+    return outer
 
 
-FAULT = (
-    "import symjax.progress as p\n"
-    "def bar(*a, **k): raise KeyError('no such thing')\n"
-    "p.bar = bar\n"
+LOST = "UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:27882"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_runtime"),
+    [
+        (ValueError(LOST), True),
+        (chained(store.StoreError("Could not save."), ValueError(LOST)), True),
+        (jax.errors.JaxRuntimeError("INTERNAL: something"), True),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), False),
+        (ValueError("INVALID_ARGUMENT: shapes"), False),
+        (chained(ValueError("`x` must be 1."), KeyError("x")), False),
+    ],
 )
-
-
-def test_an_exception_on_one_host_ends_all(tmp_path):
-    """At once there, within seconds elsewhere, with its words and its exit code."""
-    path = tmp_path / "run"
-    broken = ["-c", FAULT + LONG[1], *LONG[2:]]
-    codes, outputs = run_all([[*LONG, "--out", path], [*broken, "--out", path]], 100)
-    assert codes == [1, 1], outputs
-    assert "stopped: KeyError: 'no such thing'. Saved in" in outputs[0]
-    log = (path / "logs" / "host-1.log").read_text()
-    assert "Traceback" in log
-
-
-def test_hosts_that_differ_are_refused(tmp_path):
-    path = tmp_path / "run"
-    commands = [[*LONG, "--seed", seed, "--out", path] for seed in (0, 1)]
-    codes, outputs = run_all(commands, 100)
-    assert codes == [2, 2], outputs
-    for output in outputs:
-        assert "--seed is 1 on host 1 (" in output
-    assert not path.exists()
-
-
-def test_hosts_with_other_data_are_refused(tmp_path):
-    """The same name of a file, with one number changed on host 1."""
-    draw = np.random.default_rng(0)
-    arrays = {f"x_{part}": draw.normal(size=(12, 3)) for part in ("train", "test")}
-    arrays |= {f"y_{part}": np.arange(12) % 2 for part in ("train", "test")}
-    path, files = tmp_path / "run", [tmp_path / "one.npz", tmp_path / "other.npz"]
-    for file in files:
-        np.savez(file, **arrays)
-        arrays["x_train"][3, 1] += 1
-    other = (
-        f"import numpy as n\nr = n.load\nn.load = lambda f, **k: r({str(files[1])!r})\n"
-    )
-    end = [*LONG[2:], "--data", files[0], "--out", path]
-    commands = [["-c", before + LONG[1], *end] for before in ("", other)]
-    codes, outputs = run_all(commands, 100)
-    assert codes == [2, 2], outputs
-    for output in outputs:
-        assert "the data's fingerprint is " in output
-        assert " on host 1 (" in output
-    assert not path.exists()
-
-
-OTHER_VERSION = (
-    "import importlib.metadata as m\n"
-    "real = m.version\n"
-    "m.version = lambda name: '0.0.1' if name == 'optax' else real(name)\n"
-)
-
-
-def test_hosts_with_other_versions_are_refused(tmp_path):
-    path = tmp_path / "run"
-    other = ["-c", OTHER_VERSION + LONG[1], *LONG[2:]]
-    codes, outputs = run_all([[*LONG, "--out", path], [*other, "--out", path]], 100)
-    assert codes == [2, 2], outputs
-    for output in outputs:
-        assert "optax is 0.0.1 on host 1 (" in output
-    assert not path.exists()
+def test_a_failure_of_the_runtime_is_told_from_an_error(error, is_of_runtime):
+    """After the one another start helps; after the other it does not."""
+    assert hosts.is_of_runtime(error) == is_of_runtime

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_hosts import HEARTBEAT, LONG, wait_for_commit
-from together import collect, environment
+from together import HEARTBEAT, LONG, collect, environment, wait_for_commit
 
 from symjax import store
 

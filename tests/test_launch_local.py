@@ -12,6 +12,8 @@ from cloud import PROGRAM, is_alive
 from hypothesis import given, strategies as st
 
 from symjax import launching
+from symjax.cli import rehearsal
+from symjax.cli.options import Rehearse
 from tpu import launch
 
 
@@ -264,6 +266,16 @@ def test_a_resumed_command_keeps_what_is_said_at_every_start():
     )
 
 
+@pytest.mark.parametrize("name", [[], ["symjax"]])
+def test_a_rehearsal_is_of_what_is_typed_without_it(name):
+    command = ["sample", "--data", "symjax", "--", "x"]
+    options, behind = rehearsal.split(
+        ["rehearse", "--grace", "1", "--", *name, *command]
+    )
+    assert options == ["rehearse", "--grace", "1"]
+    assert behind == tuple(command)
+
+
 def test_symjax_rehearse_is_the_same_launcher():
     code = "from symjax.cli import main; main()"
     words = ["rehearse", "--processes", "2", "--grace", "0.5", "--"]
@@ -274,7 +286,7 @@ def test_symjax_rehearse_is_the_same_launcher():
     assert {line[:4] for line in lines} == {"[0] ", "[1] "}
     assert "ended with exit code 2" in done.stderr
 
-    asked = [sys.executable, "-c", code, "rehearse"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 2
-    assert "rehearse -- sample" in done.stderr
+
+def test_a_rehearsal_of_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"rehearse -- sample"):
+        rehearsal.rehearse(Rehearse(), ())

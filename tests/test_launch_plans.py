@@ -151,6 +151,18 @@ def test_what_the_readme_says_works(capsys):
     assert estimates.table() in README
 
 
+def test_the_name_of_the_program_may_be_left_out(capsys):
+    rest = ["sample", "--data", "symjax", "--out", "/mnt/symjax/r"]
+    skypilot = ["skypilot", "--accelerators", "H100:8", "--bucket", "gs://b"]
+    for words in (["slurm", "--nodes", "2"], skypilot):
+        printed = []
+        for command in (rest, ["symjax", *rest]):
+            assert launch.main([*words, "--dry-run", "--", *command]) == 0
+            printed.append(capsys.readouterr().out)
+        assert printed[0] == printed[1]
+        assert "symjax sample --data symjax --out" in printed[0]
+
+
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_knows_every_command_and_option(tmp_path):
     """gcloud checks its own command lines, without a network."""

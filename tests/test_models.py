@@ -23,6 +23,47 @@ def test_parameter_counts_are_the_published_ones():
     assert num_parameters(models.build("lenet", 10), 1, 28, 28) == 61_706
 
 
+@pytest.mark.parametrize(
+    ("name", "classes", "expected"),
+    [
+        # Izmailov et al. (2021), and their code.
+        ("resnet20_frn", 10, 274_042),
+        ("resnet20_frn", 100, 279_892),
+        ("lenet_maxpool", 10, 142_646),
+        ("cnn_lstm", 2, 2_700_098),
+        ("alexnet", 10, 1_488_202),
+        # PyTorch's count of weights, and a mean and a variance a channel.
+        ("resnet18", 10, 11_173_962 + 2 * 4_800),
+        ("resnet20", 10, 272_474 + 2 * 784),
+        # Biases and thresholds in place of means and variances.
+        ("resnet18_frn", 10, 11_173_962 + 2 * 4_800),
+    ],
+)
+def test_parameters_are_as_many_as_published(name, classes, expected):
+    shape = (1, 100) if name == "cnn_lstm" else (1, 32, 32, 3)
+    model = models.build(name, classes)
+    x = jnp.zeros(shape, int if name == "cnn_lstm" else float)
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+    assert trees.size(params) == expected
+
+
+def test_multilayer_perceptrons_have_their_parameters():
+    mnist = models.build("mlp", 10, widths=(256, 256))
+    assert num_parameters(mnist, 1, 28, 28) == 269_322
+    # A mean and a scale of 13 columns, from one hidden layer and from two.
+    assert num_parameters(models.build("mlp", 2, widths=(50,)), 1, 13) == 802
+    assert num_parameters(models.build("mlp", 2, widths=(100, 100)), 1, 13) == 11_702
+
+
+def test_a_transformer_has_its_parameters():
+    """Of each block four square matrices and two of the hidden layer, with biases."""
+    width, patches = 64, 64
+    block = 4 * (width + 1) * width + (width + 1) * 4 * width + (4 * width + 1) * width
+    expected = (48 + 1 + patches) * width + 4 * (block + 4 * width) + 2 * width
+    model = models.build("vit", 10)
+    assert num_parameters(model, 1, 32, 32, 3) == expected + (width + 1) * 10 == 207_946
+
+
 @pytest.mark.parametrize(("channels", "width", "classes"), [(3, 16, 10), (1, 4, 2)])
 def test_resnet20_has_its_parameters(channels, width, classes):
     """Convolutions with biases, three vectors a normalisation, and one dense layer."""
@@ -46,6 +87,8 @@ def test_resnet20_has_its_parameters(channels, width, classes):
         ("mlp", (8, 8, 1), {"widths": (5, 4), "activation": "tanh"}),
         ("lenet", (8, 8), {"activation": "gelu"}),
         ("resnet20_frn", (8, 8, 2), {"width": 3, "activation": "silu"}),
+        ("vit", (4, 8), {"width": 4, "depth": 1}),
+        ("lenet_maxpool", (15, 15), {"activation": "silu"}),
     ],
 )
 def test_an_output_depends_on_its_example_and_on_every_parameter(name, shape, options):
@@ -101,7 +144,7 @@ def test_filter_response_normalisation_is_its_formula():
 
 
 def test_bad_models_are_named():
-    with pytest.raises(ValueError, match="one of mlp, lenet, resnet20_frn, got 'vgg'"):
+    with pytest.raises(ValueError, match="one of mlp, lenet, .*resnet18.*, got 'vgg'"):
         models.build("vgg", 10)
     with pytest.raises(ValueError, match="`width` is no option of mlp, which takes ac"):
         models.build("mlp", 10, width=3)
@@ -113,3 +156,12 @@ def test_bad_models_are_named():
         models.build("resnet20_frn", 10, activation="swoosh")
     with pytest.raises(ValueError, match=r"got shape \(1, 64\). Use the model mlp"):
         num_parameters(models.build("lenet", 10), 1, 64)
+    with pytest.raises(ValueError, match="at least 15 x 15 pixels, got 8 x 8. Use the"):
+        num_parameters(models.build("lenet_maxpool", 10), 1, 8, 8)
+    with pytest.raises(ValueError, match="`patch` must divide .* got 4, 9 x 8 and 64"):
+        num_parameters(models.build("vit", 10), 1, 9, 8)
+    model = models.build("cnn_lstm", 2)
+    with pytest.raises(ValueError, match=r"`x` must hold ids .* got shape \(1, 7\)"):
+        jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 7), int))
+    with pytest.raises(ValueError, match="`depth` must be at least 1, got 0"):
+        models.build("vit", 10, depth=0)

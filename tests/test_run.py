@@ -284,6 +284,7 @@ def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store.Run, "append", timed_append)
     monkeypatch.setattr(store.Run, "commit", timed_commit)
+    monkeypatch.setattr(store.Run, "is_saved", True)  # Not of this clock.
     sample(num_draws=60, store=run.NewRun(tmp_path / "run"))
     saved_at, iterations = np.array(commits).T
     assert iterations[-1] == 60
@@ -292,6 +293,32 @@ def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):
     gaps = np.diff([0, *saved_at])
     assert gaps[:-1].min() > SAVE_SECONDS
     assert gaps.max() <= SAVE_SECONDS + longest
+
+
+def test_chunks_go_on_while_a_state_is_being_saved(tmp_path, monkeypatch):
+    """Draws are appended meanwhile, no other save begins, and the record waits."""
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("symjax.run.loop.SAVE_SECONDS", -1.0)
+    path, begun, seen = tmp_path / "run", [], []
+    commit = store.Run.commit
+
+    def count(self, state, **record):
+        begun.append(record["iteration"])
+        commit(self, state, **record)
+
+    def look(done, text):
+        seen.append((done, store.open(path).committed.iteration))
+
+    monkeypatch.setattr(store.Run, "commit", count)
+    monkeypatch.setattr("symjax.progress.bar", lambda *_, **__: nullcontext(look))
+    # Saved when it is looked at for the third time after.
+    looks = property(lambda self: len(seen) - (begun or [0])[-1] >= 2)
+    monkeypatch.setattr(store.Run, "is_saved", looks)
+    sample(num_draws=9, store=run.NewRun(path))
+    assert begun == [3, 6, 9]
+    expected = [0, 0, 0, 0, 0, 3, 3, 3, 3]
+    assert seen == list(zip(range(1, 10), expected, strict=True))
+    assert store.open(path).committed == store.Commit(9, 9, True, True)
 
 
 PROGRAM = textwrap.dedent(

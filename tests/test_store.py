@@ -230,6 +230,44 @@ def test_resuming_overwrites_what_was_not_committed(run, monkeypatch):
     assert {step.name for step in (run.path / "state").iterdir()} == {"20", "25"}
 
 
+def test_what_is_being_saved_counts_once_it_is(run):
+    """Appended meanwhile or not, and whether its arrays are given away or not."""
+    spoil = jax.jit(lambda state: jax.tree.map(jnp.zeros_like, state), donate_argnums=0)
+    rng = np.random.default_rng(3)
+    state = {"w": jnp.asarray(rng.normal(size=(NUM_CHAINS, 300_000)), jnp.float32)}
+    expected = jax.tree.map(np.array, state)
+    spoil(jax.tree.map(jnp.copy, state))  # Compiled by now.
+    run.commit(state, iteration=30, num_draws=15, wait=False)
+    for _ in range(3):
+        state = spoil(state)
+    run.append(columns(entries(FLAX, 20), 15, 20), 15, entries(INFO, 20), 30)
+    reader = store.open(run.path)
+    assert reader.committed == store.Commit(20, 10, has_state=True)
+    run.settle()
+    assert run.is_saved
+    assert reader.committed == store.Commit(30, 15, has_state=True)
+    assert_same(reader.read(), entries(FLAX, 15))
+    assert_same(reader.restore(expected), expected)
+    run.commit(state, iteration=50, num_draws=20, finished=True)
+    late = reader.read(draws=slice(15, None))
+    assert_same(late, columns(entries(FLAX, 20), 15, 20))
+
+
+def test_a_save_that_failed_is_told_and_does_not_count(run, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbax.checkpoint.StandardCheckpointHandler.finalize", broken)
+        run.commit(make_state(1), iteration=30, num_draws=15, wait=False)
+        with pytest.raises(store.StoreError, match=r"state in .*state: .*Free some"):
+            run.settle()
+    assert run.committed == store.Commit(20, 10, has_state=True)
+    assert_same(run.restore(make_state(5))["position"], make_state()["position"])
+    run.commit(make_state(1), iteration=30, num_draws=15)
+    assert_same(run.restore(make_state())["position"], make_state(1)["position"])
+
+
 def test_a_finished_run_is_not_changed_by_resuming(run):
     run.commit(make_state(), iteration=30, num_draws=15, finished=True)
     contents = lambda: {
@@ -320,7 +358,12 @@ def work(path, num_iterations=TOTAL, longest=4):
         state, draws, info = simulate(state, length)
         run.append(draws, start, info, start)
         start += length
-        run.commit(state, iteration=start, num_draws=start, finished=start == TOTAL)
+        # Draws are appended while the state before them is being saved.
+        is_last = start == TOTAL
+        run.commit(
+            state, iteration=start, num_draws=start, finished=is_last, wait=is_last
+        )
+    run.settle()
 
 
 def kill_at(name, count):
@@ -427,7 +470,7 @@ def test_killed_at_a_place(tmp_path, uninterrupted, place):
     assert check(tmp_path / "run", uninterrupted) >= 12
     names = {entry.name for entry in (tmp_path / "run" / "state").iterdir()}
     assert all(name.isdigit() for name in names)
-    assert len(names) == 2
+    assert len(names) == 3
 
 
 # Errors

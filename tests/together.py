@@ -9,8 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from symjax import store
+
 
 HERE = Path(__file__).parent
+HEARTBEAT = 6
+"""Seconds of silence after which a host counts as dead, where a test says no other."""
+
+COMMAND = ["-c", "from symjax.cli import main; main()"]
+WINE = [
+    "sample", "--data", "wine", "--widths", "4", "--num-chains", "4", "--start", "init",
+    "--hmc.trajectory-length", "0.1", "--hmc.num-warmup", "10",
+]  # fmt: skip
+LONG = [*COMMAND, *WINE, "--num-draws", "100000"]
 
 
 def environment(address, number, identity, devices):
@@ -25,7 +36,7 @@ def environment(address, number, identity, devices):
         "SYMJAX_NUM_PROCESSES": str(number),
         "SYMJAX_PROCESS_ID": str(identity),
         "PYTHONPATH": str(HERE.parent),
-        "SYMJAX_HEARTBEAT_SECONDS": "6",
+        "SYMJAX_HEARTBEAT_SECONDS": str(HEARTBEAT),
         "SYMJAX_INITIALIZATION_SECONDS": "60",
     }
 
@@ -82,3 +93,18 @@ def collect(started, seconds=150):
         p.communicate(timeout=max(1, end - time.monotonic()))[0] for p in started
     ]
     return [process.returncode for process in started], outputs
+
+
+def wait_for_commit(started, path, after=20, seconds=150):
+    """Wait until a commit past iteration `after` is on the disk."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert all(process.poll() is None for process in started)
+        try:
+            done = store.open(path).committed
+        except store.StoreError:
+            done = store.Commit()
+        if done.iteration > after:
+            return done
+        time.sleep(0.05)
+    raise AssertionError("no commit came")

@@ -3,7 +3,8 @@
     python tpu/launch.py local --processes 4 --devices 2 -- symjax sample ... --out RUN
     python tpu/launch.py tpu-vm --name a --zone ... --accelerator v4-64 -- symjax ...
 
-Behind `--` stands the command as it would be typed on one machine, with `--out RUN`.
+Behind `--` stands the command as it would be typed on one machine, with `--out RUN`;
+the word `symjax` may be left out.
 Every backend makes a plan; `--dry-run` prints it as a shell script and does nothing.
 `python tpu/launch.py BACKEND --help` explains the options of one.
 """
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
-        return asked.do(asked, command)
+        return asked.do(asked, launching.whole(command))
     except (ValueError, OSError) as error:
         print(f"launch: {error}", file=sys.stderr)
         return 2

@@ -1,5 +1,6 @@
 """The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`."""
 
+import importlib
 import signal
 import sys
 from typing import Annotated, TypeAlias
@@ -8,7 +9,15 @@ import tyro
 from rich.console import Console
 
 from symjax.cli import ending, rehearsal
-from symjax.cli.analyses import Align, Evaluate, Export, List, Report, Symmetries
+from symjax.cli.analyses import (
+    Align,
+    Evaluate,
+    Export,
+    Import,
+    List,
+    Report,
+    Symmetries,
+)
 from symjax.cli.options import Demo, Fit, Rehearse, Resuming, Sample, Sweep
 
 
@@ -21,6 +30,7 @@ Command: TypeAlias = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Symmetries, tyro.conf.subcommand("symmetries")]
+    | Annotated[Import, tyro.conf.subcommand("import")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Rehearse, tyro.conf.subcommand("rehearse")]
@@ -41,6 +51,7 @@ def main() -> None:
     )
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, ending.terminate)
+    ending.give_threads()
     try:
         if isinstance(command, Rehearse):
             sys.exit(rehearsal.rehearse(command, behind))
@@ -51,13 +62,22 @@ def main() -> None:
         else:
             typed = command.sample.processes if isinstance(command, Sweep) else None
             ending.refuse_several(type(command).__name__.lower(), typed)
-        _dispatch(command, Console())
+        console = Console()
+        if not isinstance(command, List | Export | Symmetries):
+            _keep_programs(console)
+        _dispatch(command, console)
         if isinstance(command, Sample | Fit):
             _finish()
     except KeyboardInterrupt as error:
         ending.end_by_signal(error)
     except Exception as error:
         ending.end_by_error(error)
+
+
+def _keep_programs(console: Console) -> None:
+    from symjax.cli import compilations
+
+    compilations.keep(console)
 
 
 def _finish() -> None:
@@ -67,28 +87,26 @@ def _finish() -> None:
 
 
 def _dispatch(command: Command, console: Console) -> None:
-    # Imported here, so that --help and typing errors don't wait for JAX.
-    from symjax.cli import alignment, chains, demo, results, sweeps, symmetries
+    # Imported here, so that --help and typing errors don't wait for JAX, nor what
+    # samples for what draws.
+    module, name = _ACTIONS[type(command)]
+    getattr(importlib.import_module(f"symjax.cli.{module}"), name)(command, console)
 
-    match command:
-        case Demo():
-            demo.demo(command, console)
-        case Sample() | Fit():
-            chains.execute(command, console)
-        case Sweep():
-            sweeps.sweep(command, console)
-        case Align():
-            alignment.align(command, console)
-        case Evaluate():
-            results.evaluate(command, console)
-        case Report():
-            results.write_report(command, console)
-        case Symmetries():
-            symmetries.show(command, console)
-        case List():
-            results.list_runs(command, console)
-        case Export():
-            results.export(command, console)
+
+_ACTIONS: dict[type, tuple[str, str]] = {
+    Demo: ("demo", "demo"),
+    Sample: ("chains", "execute"),
+    Fit: ("chains", "execute"),
+    Sweep: ("sweeps", "sweep"),
+    Align: ("alignment", "align"),
+    Evaluate: ("results", "evaluate"),
+    Report: ("results", "write_report"),
+    Symmetries: ("symmetries", "show"),
+    Import: ("importing", "execute"),
+    List: ("results", "list_runs"),
+    Export: ("results", "export"),
+}
+"""What does each command's work: a module of this package, and a function there."""
 
 
 def _check_alone(words: list[str]) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from symjax.cli.options import Problem
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -13,7 +15,9 @@ class Compared:
 
     Attributes:
         runs: The methods, of one data set; without --reference the first is it.
-        reference: The run, or the file of predictive probabilities, to compare with.
+        reference: What to compare with: a run, a bundle (of symjax export --bundle, or
+            bundle:digits, which comes with symjax), or a file of predictive
+            probabilities.
         predictions: Files of predictive probabilities: text, a row an example, with
             commas or spaces; or FILE.npz or FILE.npz:NAME, an array (example, class),
             (chain, example, class) or (chain, draw, example, class).
@@ -41,6 +45,8 @@ class Evaluate:
     """Compare methods with a reference: print tables; write them as JSON, CSV, LaTeX.
 
     Example: symjax evaluate demo/hmc demo/ensemble demo/sghmc
+
+    Example: symjax evaluate demo/ensemble --reference bundle:digits
 
     Example: symjax evaluate --reference hmc.npz:cifar10 --predictions mine.csv
 
@@ -91,7 +97,8 @@ class Symmetries:
     model: Annotated[
         str,
         tyro.conf.arg(
-            help="mlp, lenet, resnet20_frn, or path/to/file.py:name, where name is a "
+            help="mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit, "
+            "cnn_lstm, resnet20, resnet18, or path/to/file.py:name, where name is a "
             "flax.linen module or a function without arguments that returns one, or "
             "returns (apply, params, x)."
         ),
@@ -136,6 +143,28 @@ class Align:
 
 
 @dataclass(frozen=True)
+class Import:
+    """Make a run of samples or checkpoints from elsewhere, to evaluate, align, report.
+
+    Pickles of haiku's parameters, such as the HMC samples of Izmailov et al. (2021):
+    each file is a draw, whose arrays may have a first axis of chains. Of a pickle
+    nothing is run. Files that end in .safetensors, of PyTorch's ResNet-18 or -20: each
+    is an independent network.
+
+    Example: symjax import samples/*.pt --data cifar10 --model resnet20_frn
+    --prior-scale 0.447 --out runs/izmailov
+
+    Attributes:
+        files: In the order of the draws.
+        out: The run directory to make. Default: runs/ and the model's name.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]] = ()
+    problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
 class List:
     """List the runs below a folder, and how far each of them is.
 
@@ -148,14 +177,25 @@ class List:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's draws for other tools: .npz, or .nc for ArviZ.
+    """Write a run for other tools: its draws as .npz or, for ArviZ, .nc; or a bundle.
+
+    A bundle is one file with all that others need to score a method against this
+    reference without sampling: the posterior's definition, draws in float16, what all
+    draws predict on the test set, diagnostics and provenance. NumPy reads it.
 
     Example: symjax export demo/hmc draws.npz
 
+    Example: symjax export demo/hmc --bundle digits.npz --num-draws 100
+
     Attributes:
         run: The run directory.
-        file: File to write; its ending chooses the format.
+        file: File of draws to write; its ending chooses the format.
+        bundle: Bundle to write, named .npz.
+        num_draws: Draws of each chain that a bundle stores, evenly spaced. Default:
+            all. Predictions and diagnostics are of all draws.
     """
 
     run: tyro.conf.Positional[Path]
-    file: tyro.conf.Positional[Path]
+    file: tyro.conf.Positional[Path | None] = None
+    bundle: Path | None = None
+    num_draws: int | None = None

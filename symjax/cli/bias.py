@@ -7,20 +7,19 @@ run directory as `bias.json`.
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 from rich.console import Console
 
-from symjax import evaluation, hosts, report, run, store
+from symjax import evaluation, hosts, run, store
 from symjax.cli import methods, starts
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import SpreadComparison
 from symjax.evaluation.bias import MIN_DRAWS
-from symjax.report import Bias
 from symjax.types import Algorithm
 
 
@@ -76,10 +75,12 @@ def check(command: Sample, built: Posterior, path: Path, console: Console) -> No
         return
     found = compared._asdict() | {"seconds": time.monotonic() - start}
     store.write_json(path / "bias.json", found)
+    from symjax import report  # It draws, and so takes long to import.
+
     console.print(report.bias_finding(path.name, compared).text, highlight=False)
 
 
-def read(kept: store.Run) -> Bias:
+def read(kept: store.Run) -> SpreadComparison | Literal["unchecked"] | None:
     """What a report says of a run's bias."""
     file = kept.path / "bias.json"
     if not file.exists():
@@ -121,14 +122,14 @@ def _last_state(command: Sample, built: Posterior, kept: store.Run) -> Any:
     """Where the chains ended, on the devices."""
     algorithm: Any = methods.build(command, built)
 
-    def begin(key: Any) -> Any:
-        return algorithm.init(key, built.init(key), built.dataset.train)
+    def begin(key: Any, train: Any) -> Any:
+        return algorithm.init(key, built.init(key), train)
 
     keys = jax.random.split(jax.random.key(0), command.num_chains)
     sharding = NamedSharding(starts.make_mesh(command), P("chain"))
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        jax.eval_shape(jax.vmap(begin), keys),
+        jax.eval_shape(jax.vmap(begin, (0, None)), keys, built.dataset.train),
     )
     return kept.restore(shapes)
 

@@ -9,7 +9,17 @@ import jax
 from rich.console import Console
 
 from symjax import checks, hosts, run, store
-from symjax.cli import bias, fitting, methods, plan, posteriors, starts, warmups
+from symjax.cli import (
+    bias,
+    estimates,
+    fitting,
+    methods,
+    plan,
+    posteriors,
+    starts,
+    warmups,
+)
+from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
@@ -17,7 +27,14 @@ from symjax.store import Run
 from symjax.types import Algorithm, Params
 
 
-NOT_OF_THE_RUN = ("out", "resume", "dry_run", "max_minutes", "processes")
+NOT_OF_THE_RUN = (
+    "out",
+    "resume",
+    "dry_run",
+    "estimate",
+    "max_minutes",
+    "processes",
+)
 """Options that say where and how, not what; a run does not record them."""
 
 
@@ -42,16 +59,19 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
     _check(command)
     mesh = starts.make_mesh(command)
     built = _build_on_all(command, kept)
+    command = methods.with_fitting_batch(command, built, console)
     algorithm = methods.build(command, built)
-    if command.dry_run:
-        gradients = methods.gradients_per_iteration(command, built)
-        plan.show(command, built, mesh, algorithm, gradients, console)
-        return None
     if kept is not None:
         check_data(kept, built)
+    if command.dry_run:
+        done = store.Commit() if kept is None else kept.committed
+        plan.show(command, built, mesh, algorithm, done, console)
+        return None
+    if kept is not None:
         if kept.committed.finished:
             return _say_finished(command, built, kept, console)
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
+        built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
     path = Path(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
@@ -63,6 +83,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         params = starts.make(command, built)
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
+    built = starts.share_out(built, mesh)
     new = run.NewRun(path, describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
 
@@ -71,8 +92,11 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     """The posterior, after a comparison of all hosts."""
     options = describe_options(command)
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
-    resumed = None if kept is None else kept.config
-    hosts.require_equal(store.describe_environment() | what | {"run": resumed})
+    if kept is not None:
+        what |= {"the run's configuration": kept.config}
+        what |= {"what the run has saved": kept.committed._asdict()}
+    software = store.describe_environment() | hosts.describe_software()
+    hosts.require_equal(what | software)
     parallel = starts.num_chains(command)
     built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
     hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})
@@ -88,12 +112,14 @@ def _how_to_continue(command: Sample | Fit, path: Path) -> str:
 
 def _check(command: Sample | Fit) -> None:
     """Require what does not take the data to be checked."""
+    posteriors.require_likelihood(command.problem)
     if isinstance(command, Fit):
         checks.at_least(1, num_members=command.num_members, num_draws=command.num_draws)
         return
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     checks.positive(max_minutes=command.max_minutes)
+    estimates.check(command)
     warmups.check(command)
 
 
@@ -200,17 +226,17 @@ def posterior_of(kept: Run) -> Posterior:
     return built
 
 
-def rebuild_command(kept: Run) -> Sample | Fit:
+def rebuild_command(kept: Run) -> Sample | Fit | Import:
     """The command that made a run.
 
     Raises:
-        ValueError: if the run was not made by `symjax sample` or `symjax fit`.
+        ValueError: if the run was not made by `symjax sample`, `fit` or `import`.
     """
-    kinds = {"sample": Sample, "fit": Fit}
+    kinds = {"sample": Sample, "fit": Fit, "import": Import}
     if kept.config.get("command") not in kinds:
         raise ValueError(
-            f"{kept.path} was not made by symjax sample or symjax fit: its config.json "
-            "does not say which data and network it is of. Read it with store.open."
+            f"{kept.path} was not made by symjax sample, fit or import: its config.json"
+            " does not say which data and network it is of. Read it with store.open."
         )
     return rebuild(kinds[kept.config["command"]], kept.config["options"])
 
@@ -229,8 +255,10 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     names = ("resume", "dry_run", "processes")
     given = {name: getattr(command, name) for name in names}
     if isinstance(command, Sample):
-        given["max_minutes"] = command.max_minutes
+        given |= {"max_minutes": command.max_minutes, "estimate": command.estimate}
     recorded = rebuild_command(kept)
+    if isinstance(recorded, Import):
+        raise ValueError(f"{kept.path} was imported and can't be continued.")
     if type(recorded) is not type(command):
         raise ValueError(
             f"{kept.path} is continued by: symjax {_name(recorded)} --resume "

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symjax import data as datasets, evaluation, report
-from symjax.cli import alignment, files, members, posteriors, weights
+from symjax import data as datasets, evaluation, report, store
+from symjax.cli import alignment, files, members, posteriors, references, weights
 from symjax.cli.analyses import Compared
 from symjax.cli.members import Member
 from symjax.cli.posteriors import Posterior
 from symjax.report import Comparison, Method, Trace
-from symjax.store import Run
+from symjax.store import Bundle, Run
 from symjax.types import Params
 
 
@@ -32,6 +32,7 @@ class Evaluation(NamedTuple):
         trace: What the chains of the reference logged.
         run: The reference's; None for a file.
         aligned: Its draws with the symmetries removed.
+        notes: What else a user must know, in sentences.
     """
 
     comparison: Comparison
@@ -42,6 +43,7 @@ class Evaluation(NamedTuple):
     trace: Trace | None
     run: Run | None
     aligned: Params | None
+    notes: tuple[str, ...] = ()
 
 
 def compare(asked: Compared) -> Evaluation:
@@ -51,9 +53,12 @@ def compare(asked: Compared) -> Evaluation:
         ValueError: if there is no reference, a run has no draws or is of other data, or
             a file does not fit.
     """
+    bundle = references.find(asked.reference)
     reference_file = _reference_file(asked)
     runs = members.open_all(_run_paths(asked, reference_file))
     built = runs[0].built if runs else None
+    if bundle is not None:
+        _check_bundle(asked, bundle, runs)
     if built is not None:
         _check(asked, built)
     elif asked.ood or asked.shift:
@@ -72,10 +77,12 @@ def compare(asked: Compared) -> Evaluation:
     ]
     of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
     every: list[tuple[Method, Member | None]] = [*of_runs, *of_files]
-    if reference_file is not None:
+    if bundle is not None:
+        every.insert(0, (references.method(bundle), None))
+    elif reference_file is not None:
         every.insert(0, (files.read("--reference", reference_file), None))
     read = [method for method, member in every if member is None]
-    targets = _all_targets(asked, built, read)
+    targets = _all_targets(asked, built, bundle, read)
     methods = [method for method, _ in every]
     if asked.temperature_scaling:
         methods += [
@@ -83,7 +90,8 @@ def compare(asked: Compared) -> Evaluation:
             for method, member in every[1:]
             if np.isfinite(method.outputs).all()
         ]
-    comparison = _comparison(main, methods, targets, built, aligned, spaces)
+    task = "classification" if built is None else built.dataset.task
+    comparison = _comparison(main, methods, targets, task, aligned, spaces)
     return Evaluation(
         comparison,
         methods[0],
@@ -93,6 +101,7 @@ def compare(asked: Compared) -> Evaluation:
         None if main is None else members.trace(main.run),
         None if main is None else main.run,
         aligned,
+        () if bundle is None else references.notes(bundle, runs),
     )
 
 
@@ -100,11 +109,10 @@ def _comparison(
     main: Member | None,
     methods: Sequence[Method],
     targets: np.ndarray | None,
-    built: Posterior | None,
+    task: report.Task,
     aligned: Params | None,
     spaces: dict[str, weights.Space],
 ) -> Comparison:
-    task = "classification" if built is None else built.dataset.task
     if main is None:
         return report.compare(methods[0], methods[1:], targets, task=task)
     draws = main.run.lazy()
@@ -140,7 +148,8 @@ def _reference_file(asked: Compared) -> str | None:
             "`runs` must name at least one run directory, got none. For files alone "
             "give --reference FILE --predictions FILE."
         )
-    return word if word is not None and files.is_file(word) else None
+    is_file = word is not None and (files.is_file(word) or store.is_bundle(word))
+    return word if is_file else None
 
 
 def _run_paths(asked: Compared, reference_file: str | None) -> list[Path]:
@@ -192,24 +201,42 @@ def _other_inputs(asked: Compared, built: Posterior) -> members.Inputs:
     return inputs
 
 
+def _check_bundle(asked: Compared, bundle: Bundle, runs: Sequence[Member]) -> None:
+    """Require methods of the data of a bundle, and labels from nowhere else.
+
+    Raises:
+        ValueError: naming what does not fit.
+    """
+    references.require_same_data(bundle, runs)
+    if asked.labels is not None:
+        raise ValueError(
+            f"`--labels` must be left out, since {bundle.name} has them, got "
+            f"{asked.labels}."
+        )
+    if bundle.task == "regression" and not runs:
+        raise ValueError(
+            f"`runs` must name a run, since {bundle.name} is of a regression, for "
+            "which files of predictions are not read."
+        )
+
+
 def _all_targets(
-    asked: Compared, built: Posterior | None, read: Sequence[Method]
+    asked: Compared,
+    built: Posterior | None,
+    bundle: Bundle | None,
+    read: Sequence[Method],
 ) -> np.ndarray | None:
     """Test targets, of the data or of a file of labels."""
     if built is not None:
-        targets = _targets(built.dataset)
+        targets = posteriors.test_targets(built.dataset)
+    elif bundle is not None:
+        targets = references.targets(bundle)
     elif asked.labels is None:
         return None
     else:
         num_examples, num_classes = read[0].outputs.shape[2:]
         targets = files.read_labels(asked.labels, num_examples, num_classes)
     for method in read:
-        files.refuse_impossible(method, targets)
+        if method.std is None:  # A density is never zero.
+            files.refuse_impossible(method, targets)
     return targets
-
-
-def _targets(dataset: Any) -> np.ndarray:
-    targets = np.asarray(dataset.test.y)
-    if dataset.task == "classification":
-        return targets
-    return targets * dataset.target_std + dataset.target_mean

@@ -4,21 +4,24 @@ import numpy as np
 
 from symjax import isokinetic
 from symjax.cli import fitting, methods
+from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import split_hmc
 from symjax.store import Run
 
 
-def full_gradients(kept: Run, command: Sample | Fit, built: Posterior) -> float | None:
+def full_gradients(
+    kept: Run, command: Sample | Fit | Import, built: Posterior
+) -> float | None:
     """The gradients of all chains or members, each counted by its share of examples.
 
     Warm-up, optimised starts and the curvature of a Laplace approximation count, and
     what the chains logged of their lengths; the check of a step size's bias does not.
     An anchor's own gradients, one of all examples now and then, are left out. None for
-    aligned draws, which are no run of their own.
+    aligned draws, which are no run of their own, and for imported ones.
     """
-    if "aligned" in kept.config:
+    if "aligned" in kept.config or isinstance(command, Import):
         return None
     size, total = methods.batch_size(command), int(built.dataset.train.mask.sum())
     share = 1.0 if size is None else size / total

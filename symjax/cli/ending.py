@@ -5,6 +5,7 @@ not mend; 75 and all others for what it would.
 """
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -32,6 +33,20 @@ def terminate(*_: Any) -> None:
         Terminated: always.
     """
     raise Terminated
+
+
+def give_threads() -> None:
+    """Give XLA threads enough for the virtual devices of one CPU.
+
+    It makes as many as there are cores. Where devices take them all to wait for each
+    other's sums, what they sum waits for a thread for ever. To be called before JAX
+    looks for devices.
+    """
+    number = os.environ.get("JAX_NUM_CPU_DEVICES", "")
+    asked = re.findall(r"device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    devices = int(asked[-1]) if asked else int(number) if number.isdecimal() else 1
+    if devices > 1 and devices >= (os.cpu_count() or 1):
+        os.environ.setdefault("NPROC", str(max(32, 4 * devices)))
 
 
 def begin(processes: Processes) -> None:

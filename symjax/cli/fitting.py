@@ -12,7 +12,7 @@ from symjax import checks, trees
 from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
 from symjax.cli.fits import Dropout, Ensemble, Laplace, Mfvi, Snapshot, Svgd, Swag
 from symjax.cli.options import Fit
-from symjax.cli.posteriors import Posterior, named
+from symjax.cli.posteriors import Posterior, named, typed
 from symjax.types import Algorithm, Approximation
 
 
@@ -44,7 +44,8 @@ def build(command: Fit, built: Posterior) -> Algorithm | Approximation:
             f"training examples of {command.problem.data}, got {size}. Give None for "
             "all of them."
         )
-    return _METHODS[command.method](options_of(command), built)
+    with typed(command.method, options_of(command)):
+        return _METHODS[command.method](options_of(command), built)
 
 
 def num_draws(command: Fit) -> int:
@@ -75,7 +76,8 @@ def gradients_at_end(command: Fit, built: Posterior) -> int:
     """What a member costs after its last step, in gradients of the whole data set."""
     if command.method != "laplace":
         return 0
-    example = jax.ShapeDtypeStruct((1, *built.dataset.train.x.shape[1:]), float)
+    x = built.dataset.train.x
+    example = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
     outputs = jax.eval_shape(built.apply, built.shapes, example)
     options = command.laplace
     return laplace.count_gradients(options.structure, options.rank, outputs.shape[-1])

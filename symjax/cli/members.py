@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from symjax import progress, report, store
-from symjax.cli import bias, chains, costs, posteriors, predicting, weights
+from symjax.cli import bias, chains, costs, predicting, weights
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import temperature_scaling
 from symjax.report import Method, Trace
@@ -62,7 +62,7 @@ def method(
     name, run, built = member
     test = built.dataset.test.x
     outputs = predicting.outputs(run, built, test, name=name, key="test")
-    found = posteriors.as_method(name, built, outputs, chains.seconds(run.path) or None)
+    found = as_method(name, built, outputs, chains.seconds(run.path) or None)
     mmd = {}
     reference = None if main is None or member is main else main.run
     if reference is not None and weights.share_a_network(run, reference):
@@ -167,3 +167,15 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [str(path) for path in paths]
+
+
+def as_method(
+    name: str, built: Posterior, outputs: Any, seconds: float | None
+) -> Method:
+    """What the report takes, from the outputs of a network in the data's own units."""
+    if built.read_outputs is None:
+        return Method(name, outputs, seconds=seconds)
+    dataset = built.dataset
+    mean, std = map(np.asarray, built.read_outputs(outputs))
+    mean = mean * dataset.target_std + dataset.target_mean
+    return Method(name, mean, std * dataset.target_std, seconds)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from rich.console import Console
+
 from symjax import checks, hamiltonian, isokinetic, trees
 from symjax.cli import fitting
 from symjax.cli.hyperparameters import (
@@ -15,7 +17,7 @@ from symjax.cli.hyperparameters import (
     SplitHmc,
 )
 from symjax.cli.options import Fit, Sample
-from symjax.cli.posteriors import Posterior
+from symjax.cli.posteriors import Posterior, typed
 from symjax.cli.stochastic import Izmailov2021
 from symjax.samplers import (
     adjusted_mclmc,
@@ -59,7 +61,30 @@ def build(command: Sample | Fit, built: Posterior) -> Algorithm | Approximation:
             f"`--{command.sampler}.batch-size` must be at most the {num_examples} "
             f"training examples of {command.problem.data}, got {size}."
         )
-    return _SAMPLERS[command.sampler](getattr(command, command.sampler), built)
+    options = getattr(command, command.sampler)
+    with typed(command.sampler, options):
+        return _SAMPLERS[command.sampler](options, built)
+
+
+def with_fitting_batch(
+    command: Sample | Fit, built: Posterior, console: Console
+) -> Sample | Fit:
+    """The command; a default batch larger than the data becomes all of them."""
+    name = command.method if isinstance(command, Fit) else command.sampler
+    options = getattr(command, name)
+    size = getattr(options, "batch_size", None)
+    num_examples = int(built.dataset.train.mask.sum())
+    default = getattr(type(options)(), "batch_size", None)
+    if size is None or size != default or size <= num_examples:
+        return command
+    word = name.replace("_", "-")
+    console.print(
+        f"--{word}.batch-size is {size}, but there are {num_examples} training "
+        "examples: each step takes all of them.",
+        highlight=False,
+    )
+    whole = None if isinstance(command, Fit) else num_examples
+    return replace(command, **{name: replace(options, batch_size=whole)})
 
 
 def _hmc(options: Hmc, built: Posterior) -> Algorithm:

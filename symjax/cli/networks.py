@@ -19,8 +19,13 @@ from symjax.cli.analyses import Symmetries
 
 Network: TypeAlias = tuple[Callable[[Any, Any], Any], Any, Any]
 
-# What the networks were made for: digits, MNIST, CIFAR-10.
-INPUT_SHAPES = {"mlp": (64,), "lenet": (28, 28, 1), "resnet20_frn": (32, 32, 3)}
+# What the networks were made for: digits, MNIST, CIFAR-10, reviews.
+INPUT_SHAPES = dict.fromkeys(models.MODELS, (32, 32, 3)) | {
+    "mlp": (64,),
+    "lenet": (28, 28, 1),
+    "cnn_lstm": (100,),
+}
+OF_WORDS = ("cnn_lstm",)
 EXPECTED = (
     "a flax.linen module, or a function without arguments that returns one or "
     "(apply, params, x)"
@@ -70,7 +75,7 @@ def _initialised(
         ValueError: if it can't be initialised with such inputs.
     """
     key = jax.random.key(0)
-    if options.input_dtype == "int32":
+    if options.input_dtype == "int32" or options.model in OF_WORDS:
         x = jax.random.randint(key, (4, *shape), 0, 2, jnp.int32)
     else:
         x = jax.random.normal(key, (4, *shape), jnp.float32)

@@ -33,10 +33,11 @@ class Problem:
             izmailovSEED for the 90/10 split of that reference; of imdb, validation.
         num_train: The first so many training examples. Default: all.
         num_test: The first so many test examples. Default: all.
-        model: mlp, lenet or resnet20_frn.
+        model: mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit or
+            cnn_lstm; to be imported and compared only, resnet20 and resnet18.
         widths: Hidden widths of an mlp, such as 64 32. Default: 32.
-        activation: relu, tanh, silu or gelu. Default: the model's own, which is
-            smooth.
+        activation: relu, tanh, silu or gelu. Default: the model's own; those of mlp,
+            lenet, vit and networks with frn are smooth.
         prior: Of every weight: normal, laplace, student_t, logistic, or mixture (of
             a wide and a ten times narrower normal).
         prior_scale: Scale of the prior; of a normal one, its standard deviation; of
@@ -46,6 +47,10 @@ class Problem:
         temperature: T in posterior^(1/T).
         micro_batch: Examples a gradient holds in memory. Default: what fits the
             device.
+        force_precision: Of the gradient, while what is accepted is decided in full
+            float32: float32, tensorfloat32 or bfloat16 (activations too; on a GPU with
+            fused kernels for resnet20_frn). Rougher is faster and is accepted less
+            often. Default: JAX's, which is tensorfloat32 on a GPU.
     """
 
     data: str = "digits"
@@ -60,6 +65,7 @@ class Problem:
     noise: str = "learned"
     temperature: float = 1.0
     micro_batch: int | None = None
+    force_precision: Literal["float32", "tensorfloat32", "bfloat16"] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,23 @@ class Processes:
     heartbeat_seconds: int | None = None
     shutdown_seconds: int | None = None
     initialization_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What --dry-run works out for other numbers of devices, on paper.
+
+    Attributes:
+        devices: How many, such as 8 64 512.
+        kind: Of the devices: v5e, v5p or H200, for the time of an all-reduce.
+        gradient_ms: Milliseconds of one chain's gradient of all examples on one of
+            them, as measured there; nothing is then measured here. Default: this
+            machine's.
+    """
+
+    devices: tuple[int, ...] = ()
+    kind: Literal["v5e", "v5p", "H200"] = "H200"
+    gradient_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +140,7 @@ class Sample:
             options.
         resume: Continue this run, with the options that it began with.
         dry_run: Show the plan and what it will take, after timing one gradient.
+        estimate: What --dry-run says of other devices too.
     """
 
     problem: Annotated[Problem, tyro.conf.arg(name="")] = Problem()
@@ -165,6 +189,7 @@ class Sample:
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
+    estimate: Estimate = Estimate()
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 
 
@@ -234,6 +259,7 @@ class Resuming:
 
     resume: Path
     dry_run: bool = False
+    estimate: Estimate = Estimate()
     max_minutes: float | None = None
     processes: Annotated[Processes, tyro.conf.arg(name="")] = Processes()
 

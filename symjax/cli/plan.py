@@ -11,9 +11,10 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import hosts, mesh as meshes, trees
-from symjax.cli import bias, fitting, methods
-from symjax.cli.options import Fit, Sample
+from symjax.cli import bias, estimates, fitting, methods
+from symjax.cli.options import Estimate, Fit, Sample
 from symjax.cli.posteriors import Posterior
+from symjax.store import Commit
 from symjax.types import Algorithm, Approximation
 
 
@@ -25,7 +26,7 @@ def show(
     built: Posterior,
     mesh: Mesh,
     algorithm: Algorithm | Approximation,
-    gradients: int,
+    done: Commit,
     console: Console,
 ) -> None:
     """Print the plan, after timing one gradient of all chains on the devices.
@@ -35,7 +36,7 @@ def show(
         built: Its posterior.
         mesh: Of the devices.
         algorithm: What runs.
-        gradients: Gradients of one iteration of one chain.
+        done: What a run that is continued has behind it, which is left out.
         console: Where to print.
     """
     if isinstance(command, Fit):
@@ -49,8 +50,12 @@ def show(
         iterations = num_warmup + num_draws * command.thinning
         checked = bias.num_iterations(command)
         iterations += checked
+    iterations -= done.iteration
+    num_draws -= done.num_draws
+    gradients = methods.gradients_per_iteration(command, built)
     batch_size = methods.batch_size(command)
-    seconds, scratch = _time_gradient(built, mesh, num_chains, batch_size)
+    estimate = command.estimate if isinstance(command, Sample) else Estimate()
+    seconds, scratch = _gradient(estimate, built, mesh, num_chains, batch_size)
     shapes = jax.eval_shape(built.init, jax.random.key(0))
     draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
     total = seconds * gradients * iterations
@@ -68,15 +73,17 @@ def show(
         "chains": f"{num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
         f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
         "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain"
-        + (", with the check of the step size" if checked else ""),
+        + (", with the check of the step size" if checked else "")
+        + (f", after {done.iteration:,} that are done" if done.iteration else ""),
         "gradients": f"{gradients:,} an iteration, "
         f"{gradients * iterations:,} in all for each chain, of "
         + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
         "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
-        "memory of a gradient": f"{_size(scratch)} a device",
+        "memory of a gradient": _a_device(scratch),
         **at_end,
         "draws on disk": _size(draw_bytes),
-        "one gradient": f"{1e3 * seconds:.3g} ms, all chains together",
+        "one gradient": f"{estimates.milliseconds(seconds)} ms, all chains together"
+        + ("" if scratch is not None else ", as given"),
         "estimated time": f"{_duration(total)}, without compiling"
         + (" and without the optimised starts" if _starts_from_map(command) else ""),
     }
@@ -88,6 +95,24 @@ def show(
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table, highlight=False)
+    if estimate.devices:
+        one = seconds * mesh.size / num_chains
+        sizes = trees.size(shapes), num_chains, gradients * iterations
+        console.print(estimates.table(estimate, one, *sizes), highlight=False)
+
+
+def _gradient(
+    estimate: Estimate, built: Posterior, mesh: Mesh, num_chains: int, size: int | None
+) -> tuple[float, int | None]:
+    """Seconds of the gradients of all chains, given or measured; memory if measured."""
+    if estimate.gradient_ms is None:
+        return _time_gradient(built, mesh, num_chains, size)
+    num_params = trees.size(built.shapes)
+    return estimates.given_seconds(estimate, mesh, num_params, num_chains), None
+
+
+def _a_device(scratch: int | None) -> str:
+    return "not measured" if scratch is None else f"{_size(scratch)} a device"
 
 
 def _describe_end(

@@ -1,6 +1,7 @@
 """From the options of a command to a posterior over the parameters of a network."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,6 @@ from symjax import data as datasets, densities, models, posterior
 from symjax.cli.options import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
-from symjax.report import Method
 from symjax.types import Data, Key, Params
 
 
@@ -51,6 +51,21 @@ class Posterior(NamedTuple):
         """The negative log likelihood of each example, in nats."""
         outputs = self.apply(params, data.x)
         return -self.log_posterior.likelihood(outputs, data.y)
+
+
+def require_likelihood(problem: Problem) -> None:
+    """Require a network that can be sampled, and not only read.
+
+    Raises:
+        ValueError: if it has batch normalisation.
+    """
+    if problem.model in models.BATCH_NORMALISED:
+        raise ValueError(
+            f"`--model` {problem.model} has batch normalisation: while it is trained, "
+            "an example's output depends on the other examples, so that there is no "
+            "likelihood to sample from. Such networks can be imported and compared; to "
+            "sample or fit, use resnet18_frn or resnet20_frn."
+        )
 
 
 def build(problem: Problem, num_chains: int = 1) -> Posterior:
@@ -129,9 +144,11 @@ def _assemble(
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
 
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
     @jax.jit
     def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(dataset.train.x[:1]))
+        params = model.init(key, jnp.asarray(example))
         return (
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
@@ -146,6 +163,7 @@ def _assemble(
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
+        **_force(problem, model, apply),
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
@@ -165,6 +183,15 @@ def _assemble(
         lambda: min(jax.tree.leaves(prior.std(shapes))),
         _reader(problem, dataset),
     )
+
+
+def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
+    """How the gradient is taken: with fused kernels, or at the precision asked for."""
+    if problem.force_precision == "bfloat16" and apply == model.apply:
+        fused = models.fused.find(model)
+        if fused is not None:
+            return {"force_apply": fused}
+    return {"force_precision": problem.force_precision}
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
@@ -189,16 +216,34 @@ def named(option: str) -> Iterator[None]:
         raise ValueError(f"{option}: {error}") from error
 
 
-def as_method(
-    name: str, built: Posterior, outputs: Any, seconds: float | None
-) -> Method:
-    """What the report takes, from the outputs of a network in the data's own units."""
-    if built.read_outputs is None:
-        return Method(name, outputs, seconds=seconds)
-    dataset = built.dataset
-    mean, std = map(np.asarray, built.read_outputs(outputs))
-    mean = mean * dataset.target_std + dataset.target_mean
-    return Method(name, mean, std * dataset.target_std, seconds)
+@contextmanager
+def typed(method: str, options: Any) -> Iterator[None]:
+    """Name an option as it is typed, where a value was refused by its argument's name.
+
+    Args:
+        method: Of the options, such as `swag`, whose `rank` is typed `--swag.rank`.
+        options: Its dataclass.
+
+    Raises:
+        ValueError: what the block raised, of an option.
+        TypeError: the same.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        found = re.match(r"`(\w+)`(.*)", str(error), re.DOTALL)
+        if found is None or not hasattr(options, found[1]):
+            raise
+        name = f"{method}.{found[1]}".replace("_", "-")
+        raise type(error)(f"`--{name}`{found[2]}") from error
+
+
+def test_targets(dataset: Dataset) -> np.ndarray:
+    """Of the test examples, in the data's own units."""
+    targets = np.asarray(dataset.test.y)
+    if dataset.target_std is None or dataset.target_mean is None:
+        return targets
+    return targets * dataset.target_std + dataset.target_mean
 
 
 def device_bytes() -> int:

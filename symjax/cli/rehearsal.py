@@ -15,7 +15,9 @@ def split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     if words[:1] != ["rehearse"] or "--" not in words:
         return words, ()
     place = words.index("--")
-    return words[:place], tuple(words[place + 1 :])
+    behind = words[place + 1 :]
+    # As it would be typed without a rehearsal, or without the program's name.
+    return words[:place], tuple(behind[behind[:1] == ["symjax"] :])
 
 
 def rehearse(command: Rehearse, words: tuple[str, ...]) -> int:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import report, store, trees
-from symjax.cli import comparing, surfaces
+from symjax.cli import bundles, comparing, surfaces
 from symjax.cli.analyses import Evaluate, Export, List, Report
 from symjax.cli.comparing import Evaluation
 from symjax.store import Run
@@ -37,7 +37,7 @@ def write_summary(evaluated: Evaluation, out: Path, console: Console) -> None:
     convergence = report.convergence_table(comparison)
     if len(convergence.columns) > 1:  # Else all of it is withheld.
         console.print(convergence)
-    for sentence in report.verdict(comparison):
+    for sentence in (*report.verdict(comparison), *evaluated.notes):
         console.print(f"  • {sentence}", highlight=False)
     with store.explained("make the folder", out, "Choose another `--out`."):
         out.mkdir(parents=True, exist_ok=True)
@@ -115,26 +115,38 @@ def list_runs(command: List, console: Console) -> None:
 
 
 def export(command: Export, console: Console) -> None:
-    """Write a run's draws to a file of another format.
+    """Write a run to a file of another format.
 
     Raises:
-        ValueError: if the file's ending is of no known format, or its folder is not
-            there.
+        ValueError: if there is no file or more than one, its ending is of no known
+            format, or its folder is not there.
     """
-    run = store.open(command.run)
-    if not command.file.absolute().parent.is_dir():
+    run, file = store.open(command.run), command.file or command.bundle
+    if file is None or None not in (command.file, command.bundle):
         raise ValueError(
-            f"`file` must lie in a folder that exists, got {command.file}. Make it."
+            "`file` or `--bundle` must be given, and not both, got "
+            f"{command.file} and {command.bundle}."
         )
-    if command.file.suffix == ".npz":
-        store.export_npz(run, command.file)
-    elif command.file.suffix == ".nc":
-        store.export_arviz(run).to_netcdf(command.file)
+    if command.num_draws is not None and command.bundle is None:
+        raise ValueError("`--num-draws` is for a `--bundle`. Leave it out.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(
+            f"`file` must lie in a folder that exists, got {file}. Make it."
+        )
+    if command.bundle is not None and file.suffix != ".npz":
+        raise ValueError(f"`--bundle` must end in .npz, got {file.name!r}.")
+    if command.bundle is not None:
+        bundle = bundles.export(command.run, file, command.num_draws)
+        said = bundle.about["diagnostics"]["sentence"]
+        console.print(said, highlight=False, soft_wrap=True)
+    elif file.suffix == ".npz":
+        store.export_npz(run, file)
+    elif file.suffix == ".nc":
+        store.export_arviz(run).to_netcdf(file)
     else:
-        raise ValueError(
-            f"`file` must end in .npz or .nc (ArviZ), got {command.file.name!r}."
-        )
-    console.print(f"Wrote {command.file}", highlight=False, soft_wrap=True)
+        raise ValueError(f"`file` must end in .npz or .nc (ArviZ), got {file.name!r}.")
+    size = f", {file.stat().st_size / 1e6:.2f} MB" if command.bundle else ""
+    console.print(f"Wrote {file}{size}", highlight=False, soft_wrap=True)
 
 
 def _describe(run: Run) -> list[str]:

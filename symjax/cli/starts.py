@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from symjax import mesh as meshes, run
+from symjax import hosts, mesh as meshes, run
 from symjax.cli import fitting
 from symjax.cli.fits import Ensemble
 from symjax.cli.options import Fit, Problem, Sample
@@ -63,6 +63,24 @@ def make_mesh(command: Sample | Fit) -> Mesh:
     word = command.processes.mesh
     shape = None if word is None else meshes.parse_shape(word)
     return meshes.make_mesh(num_chains(command), shape=shape)
+
+
+def share_out(built: Posterior, mesh: Mesh) -> Posterior:
+    """The posterior, of whose training examples a host keeps only its own rows.
+
+    Every host has read all of them: an .npz file can't be read in part, and the
+    fingerprint and the normalisation are of the whole. From here on its rows are on its
+    devices, and nothing of them in its memory. Where chains are shared out over hosts
+    and examples are not, these are all rows.
+
+    Args:
+        built: The posterior.
+        mesh: That it is sampled on.
+    """
+    if hosts.count() == 1:
+        return built
+    train = meshes.place_data(mesh, built.dataset.train)
+    return built._replace(dataset=built.dataset._replace(train=train))
 
 
 def refuse_bucket(path: Path | None) -> None:

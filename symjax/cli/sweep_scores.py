@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from symjax import evaluation, report
-from symjax.cli import chains, posteriors
+from symjax.cli import chains, members
 from symjax.cli.options import Sample
 from symjax.evaluation import Convergence
 from symjax.store import Run
@@ -67,7 +67,7 @@ def score(planned: Sample, kept: Run) -> Point | None:
     targets = np.asarray(dataset.test.y)
     if dataset.target_std is not None:
         targets = targets * dataset.target_std + dataset.target_mean
-    method = posteriors.as_method(kept.path.name, built, outputs, None)
+    method = members.as_method(kept.path.name, built, outputs, None)
 
     def compare(some: slice) -> report.Comparison:
         part = method._replace(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
 
 from symjax.data.datasets import Dataset
 from symjax.data.filters import Images
@@ -98,7 +97,9 @@ def _read(name: str) -> Images:
         ValueError: if there is no such file, or no images in it.
     """
     if name == "digits":
-        bunch: Any = sklearn.datasets.load_digits()
+        from sklearn.datasets import load_digits
+
+        bunch: Any = load_digits()
         return bunch.images[..., None].astype(np.float32) / 16
     folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
     file = Path(folder, f"{name}_test.npz")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import sklearn.datasets
-import sklearn.model_selection
 
 
 class Arrays(NamedTuple):
@@ -21,12 +19,7 @@ class Arrays(NamedTuple):
     y_test: np.ndarray
 
 
-EMBEDDED = {
-    "digits": sklearn.datasets.load_digits,
-    "breast_cancer": sklearn.datasets.load_breast_cancer,
-    "wine": sklearn.datasets.load_wine,
-    "diabetes": sklearn.datasets.load_diabetes,
-}
+EMBEDDED = ("digits", "breast_cancer", "wine", "diabetes")
 """The sets that scikit-learn's package holds."""
 
 FOLDER_VARIABLE = "SYMJAX_DATA"
@@ -44,11 +37,14 @@ def read_embedded(name: str, seed: int, test_fraction: float) -> Arrays:
         seed: Of the split.
         test_fraction: Share of the examples in the test set.
     """
-    bunch: Any = EMBEDDED[name]()
+    # Takes half a second to import, which runs on other data need not spend.
+    from sklearn import datasets, model_selection
+
+    bunch: Any = getattr(datasets, f"load_{name}")()
     x, y = bunch.data, bunch.target
     if name == "digits":
         x = x.reshape(-1, 8, 8, 1)
-    x_train, x_test, y_train, y_test = sklearn.model_selection.train_test_split(
+    x_train, x_test, y_train, y_test = model_selection.train_test_split(
         x,
         y,
         test_size=test_fraction,

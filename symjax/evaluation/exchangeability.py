@@ -17,8 +17,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # Its parts are imported where they are used first.
 from jaxtyping import Array, Float, Int, Integer
-from scipy import stats
 
 from symjax.evaluation import arguments
 
@@ -155,7 +155,7 @@ def _stride(time: float) -> int:
 def _chi_square(counts: Int[np.ndarray, " unit"]) -> tuple[float, float]:
     """Pearson's statistic and its p-value."""
     total, num_units = int(counts.sum()), len(counts)
-    statistic, pvalue = stats.chisquare(counts)
+    statistic, pvalue = scipy.stats.chisquare(counts)
     if total >= _FEWEST_EXPECTED * num_units:
         return float(statistic), float(pvalue)
     random, as_large = np.random.default_rng(0), 0

@@ -15,8 +15,9 @@ References:
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # Its parts are imported where they are used first.
 from jaxtyping import Array, Float
-from scipy import special, stats
+from scipy import special
 
 from symjax.evaluation import arguments, diversity
 from symjax.evaluation.predictive.summary import Predictions
@@ -139,8 +140,8 @@ def detect(
             f"{inside.size} and {outside.size}."
         )
     # Mann-Whitney: the mean rank of equal scores counts each such pair half.
-    ranks = stats.rankdata(np.concatenate([outside, inside]))[: outside.size].sum()
-    wins = ranks - outside.size * (outside.size + 1) / 2
+    ranks = scipy.stats.rankdata(np.concatenate([outside, inside]))
+    wins = ranks[: outside.size].sum() - outside.size * (outside.size + 1) / 2
     kept = np.sort(inside)[int(np.ceil(0.95 * inside.size - 1e-9)) - 1]
     return Detection(
         auroc=float(wins / (inside.size * outside.size)),

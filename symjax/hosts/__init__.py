@@ -22,3 +22,4 @@ from symjax.hosts.runtime import (
     start,
     write_logs,
 )
+from symjax.hosts.software import describe as describe_software

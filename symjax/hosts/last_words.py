@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 
 def describe(run: str | None, resume: str | None) -> str:
@@ -40,18 +41,27 @@ def write(file: str | None, text: str) -> None:
 
 def watch(who: str) -> None:
     """Read facts, one JSON object a line; say at the end what is to be said."""
-    facts: dict[str, str] = {}
+    facts: dict[str, Any] = {}
     for line in sys.stdin:
         facts |= json.loads(line)
     if "ended" in facts:
         return
-    lost = "another host" if who.startswith("Host 0 ") else "host 0"
+    lost = _lost(who, facts.get("silent", {}))
     text = (
-        f"{who} ended without a word: it was killed, or JAX ended it because {lost} "
-        f"was lost. {describe(facts.get('run'), facts.get('resume'))}"
+        f"{who} ended without a word: it was killed, or JAX ended it because {lost}. "
+        f"{describe(facts.get('run'), facts.get('resume'))}"
     )
     write(facts.get("log"), text)
     print(text, file=sys.stderr, flush=True)
+
+
+def _lost(who: str, silent: dict[str, float]) -> str:
+    """Which hosts were lost, as far as this one knows."""
+    now = time.monotonic()  # One clock for all processes of a machine.
+    if silent:
+        told = [f"{host} for {now - heard:.0f} s" for host, heard in silent.items()]
+        return f"a host was lost: it had not heard of {', '.join(told)}"
+    return f"{'another host' if who.startswith('Host 0 ') else 'host 0'} was lost"
 
 
 if __name__ == "__main__":

@@ -111,16 +111,33 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
 def _has_siblings(environ: Mapping[str, str]) -> bool:
     """Whether a launcher started several tasks; an interactive shell is alone."""
     slurm = "SLURM_STEP_NODELIST" in environ and _above_one(environ, "SLURM_NTASKS")
-    mpi = "OMPI_MCA_orte_hnp_uri" in environ and _above_one(
-        environ, "OMPI_COMM_WORLD_SIZE"
-    )
     kubernetes = (
         "KUBERNETES_SERVICE_HOST" in environ and "JOB_COMPLETION_INDEX" in environ
     )
-    workers = environ.get("TPU_WORKER_HOSTNAMES") or environ.get(
-        "TPU_PROCESS_ADDRESSES", ""
+    workers = environ.get("TPU_PROCESS_ADDRESSES") or environ.get(
+        "TPU_WORKER_HOSTNAMES", ""
     )
-    return slurm or mpi or kubernetes or "," in workers or _is_pod_of_tpus()
+    slices = _above_one(environ, "MEGASCALE_NUM_SLICES")  # Each may be of one host.
+    tpus = "," in workers or slices or _is_pod_of_tpus()
+    return slurm or _is_of_open_mpi(environ) or kubernetes or tpus
+
+
+def _is_of_open_mpi(environ: Mapping[str, str]) -> bool:
+    """Whether `mpirun` started several processes.
+
+    Raises:
+        ValueError: if it did so, and does not say where the first one is.
+    """
+    if not _above_one(environ, "OMPI_COMM_WORLD_SIZE"):
+        return False
+    if "OMPI_MCA_orte_hnp_uri" not in environ:
+        raise ValueError(
+            "Open MPI before version 5 says where process 0 is, this one does not. "
+            "Give `--distributed HOST:PORT,$OMPI_COMM_WORLD_SIZE,$OMPI_COMM_WORLD_RANK`"
+            ", in a shell that mpirun starts (bash -c '...'), or `--distributed off` "
+            "for processes that have nothing to do with each other."
+        )
+    return True
 
 
 def _above_one(environ: Mapping[str, str], name: str) -> bool:

@@ -1,7 +1,9 @@
 """Start JAX's runtime on all hosts, and end all of them together."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,8 +26,14 @@ from symjax.hosts.watch import RESTART, Watch
 
 LINGER = 5.0
 """Seconds that host 0 gives the others to read why it stops."""
-_MARGIN = 5
-"""Seconds that JAX waits longer than the watch for a silent host: it names nobody."""
+_MARGIN = 10
+"""Seconds that JAX waits at least longer than the watch for a silent host: it names
+nobody. By then `Watch.patience` is over."""
+
+_FAILURE = re.compile(
+    "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): "
+)
+"""How the message begins of what may fail when another host is lost."""
 
 
 class Timeouts(NamedTuple):
@@ -48,6 +56,7 @@ class _Session:
     resume: str | None = None
     num_polls: int = 0
     ending: threading.Lock = field(default_factory=threading.Lock)
+    telling: threading.Lock = field(default_factory=threading.Lock)
 
 
 _session: _Session | None = None
@@ -89,13 +98,13 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
         place.identity,
         cluster_detection_method=None if place.is_detected else "deactivate",
         initialization_timeout=timeouts.initialization,
-        heartbeat_timeout_seconds=timeouts.heartbeat + _MARGIN,
+        heartbeat_timeout_seconds=_patience_of_jax(timeouts.heartbeat),
         shutdown_timeout_seconds=timeouts.shutdown,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # JAX took it.
     client = distributed.global_state.client
-    watch = Watch(client, place.identity, names, timeouts.heartbeat, _stop)
+    watch = Watch(client, place.identity, names, timeouts.heartbeat, _stop, _suspect)
     witness = subprocess.Popen(
         [sys.executable, "-I", "-S", last_words.__file__, watch.name(place.identity)],
         stdin=subprocess.PIPE,
@@ -105,6 +114,15 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
     _session = _Session(client, watch, witness)
     sys.excepthook = lambda _, error, __: end_with(error)
     watch.begin()
+
+
+def _patience_of_jax(heartbeat: int) -> int:
+    """The silence in seconds after which JAX ends all processes.
+
+    JAX's hosts beat twice in that time, so that half of it may have passed already when
+    one is killed.
+    """
+    return 2 * (heartbeat + _MARGIN)
 
 
 def session() -> _Session | None:
@@ -220,18 +238,25 @@ def end_with(error: BaseException) -> NoReturn:
     code = 1
     if _session is not None and is_of_runtime(error):
         log(f"{_first_line(error)}. Looking for a host that was lost.")
-        time.sleep(_session.watch.seconds + 2)
+        time.sleep(_session.watch.patience)
         code = RESTART
     traceback.print_exception(error)
     leave(code, _first_line(error))
 
 
 def is_of_runtime(error: BaseException | None) -> bool:
-    """Whether JAX's runtime failed, other than for want of memory on this host."""
+    """Whether JAX's runtime failed, other than for want of memory on this host.
+
+    A sum over hosts that fails while it is called raises a `ValueError`, of which only
+    the message tells where it is from.
+    """
     while error is not None:
         if isinstance(error, jax.errors.JaxRuntimeError):
             return "RESOURCE_EXHAUSTED" not in str(error)
-        error = error.__cause__
+        if _FAILURE.match(str(error)):
+            return True
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
     return False
 
 
@@ -243,9 +268,15 @@ def _stop(code: int, text: str, can_tell: bool) -> None:
     """What the watch calls."""
     assert _session is not None
     saved = last_words.describe(_session.run, _session.resume)
-    text = f"{text.rstrip('.')}. {saved}"
+    if saved not in text:  # Another host may have said it.
+        text = f"{text.rstrip('.')}. {saved}"
     print(text, file=sys.stderr, flush=True)
     leave(code, text, can_tell)
+
+
+def _suspect(silent: dict[str, float]) -> None:
+    """What the watch calls when hosts fall silent."""
+    _tell_witness(silent=silent)
 
 
 def _tell_others(code: int, text: str) -> None:
@@ -258,12 +289,10 @@ def _tell_others(code: int, text: str) -> None:
         log(f"The others could not be told: {_first_line(error)}")
 
 
-def _tell_witness(**facts: str | None) -> None:
+def _tell_witness(**facts: Any) -> None:
     assert _session is not None
     pipe = _session.witness.stdin
     assert pipe is not None
-    try:
+    with _session.telling, contextlib.suppress(OSError):
         pipe.write(json.dumps(facts) + "\n")
         pipe.flush()
-    except OSError:
-        pass

@@ -19,6 +19,9 @@ INTERVAL = 1.0
 GRACE = 2.0
 """Seconds in which a host that stops for the same reason may say so itself."""
 
+ALARM = 3.0
+"""Seconds of silence that are worth telling, should this process end without a word."""
+
 _BEATS = "symjax/beats/"
 _NOTES = "symjax/notes/"
 
@@ -33,6 +36,8 @@ class Watch:
         seconds: Silence that counts as death.
         end: Called once, in a thread, with an exit code, what happened, and whether
             others can be told.
+        suspect: Called when other hosts fall silent or speak again, with the names of
+            the silent ones and when they were last heard of, by `time.monotonic`.
     """
 
     def __init__(
@@ -42,16 +47,23 @@ class Watch:
         names: list[str],
         seconds: float,
         end: Callable[[int, str, bool], None],
+        suspect: Callable[[dict[str, float]], None],
     ) -> None:
         self.client = client
         self.own = own
         self.names = names
         self.seconds = seconds
         self.end = end
+        self.suspect = suspect
         self.is_over = False
         now = time.monotonic()
         self._heard = now
         self._beats = {host: ("", now) for host in range(len(names)) if host != own}
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which every host has heard who was lost."""
+        return self.seconds + GRACE + 4 * INTERVAL
 
     def begin(self) -> None:
         """Start the threads."""
@@ -102,16 +114,31 @@ class Watch:
         return None
 
     def _judge(self) -> None:
+        suspected: dict[str, float] = {}
         while not self.is_over:
             time.sleep(INTERVAL / 2)
             now = time.monotonic()
-            if now - self._heard > self.seconds:
-                return self._lose_contact()
-            if self.own == 0:
-                for host, (_, heard) in self._beats.items():
-                    if now - heard > self.seconds:
-                        return self._declare_dead(host)
+            heard = self._last_heard()
+            silent = {
+                self.name(host): last
+                for host, last in heard.items()
+                if now - last > ALARM
+            }
+            if silent != suspected:
+                self.suspect(silent)
+                suspected = silent
+            for host, last in heard.items():
+                if now - last > self.seconds:
+                    return (
+                        self._lose_contact() if host == 0 else self._declare_dead(host)
+                    )
         return None
+
+    def _last_heard(self) -> dict[int, float]:
+        """Of the hosts that this one listens to: host 0 to all, the others to it."""
+        if self.own:
+            return {0: self._heard}
+        return {host: heard for host, (_, heard) in self._beats.items()}
 
     def _lose_contact(self) -> None:
         text = f"{self.name(0)} was lost: it does not answer any more."

@@ -13,5 +13,6 @@ from symjax.launching.rules import (
     run_of,
     shell_code,
     verdict,
+    whole,
     worth_restarting,
 )

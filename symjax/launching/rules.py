@@ -18,6 +18,9 @@ _OF_EVERY_START = (
     "--initialization-seconds",
 )
 
+_VERBS = ("sample", "fit")
+"""What runs as several processes, and can be resumed."""
+
 PREEMPTED = 42
 PERMANENT = (1, 2)
 
@@ -42,6 +45,12 @@ def verdict(codes: Iterable[int]) -> int:
         codes: As a shell says them, in the order in which the processes ended.
     """
     return next((code for code in codes if code != 0), 0)
+
+
+def whole(command: Sequence[str]) -> tuple[str, ...]:
+    """The command with the program's name, which may be left out before a verb."""
+    has_none = command[:1] and command[0] in _VERBS
+    return ("symjax", *command) if has_none else tuple(command)
 
 
 def run_of(command: Sequence[str]) -> str | None:
@@ -74,7 +83,7 @@ def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
     if not exists or "--resume" in command:
         return tuple(command)
     run = run_of(command)
-    verbs = [place for place, word in enumerate(command) if word in ("sample", "fit")]
+    verbs = [place for place, word in enumerate(command) if word in _VERBS]
     if run is None or not verbs:
         raise ValueError(
             "the command was expected to be `symjax sample` or `symjax fit` with "

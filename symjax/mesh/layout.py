@@ -107,7 +107,8 @@ def place_data(mesh: Mesh, data: Data) -> Data:
     Args:
         mesh: From `make_mesh`.
         data: All examples, on the host or on one device; of several hosts, each one
-            puts its own rows on its devices.
+            puts its own rows on its devices, and need not keep the others. What lies on
+            such a mesh already stays as it is.
 
     Returns:
         The examples on the devices, followed by as many masked rows as make the number
@@ -115,6 +116,8 @@ def place_data(mesh: Mesh, data: Data) -> Data:
     """
     num_padding = -len(data.mask) % mesh.shape["data"]
     sharding = NamedSharding(mesh, P("data"))
+    if isinstance(data.mask, jax.Array) and not data.mask.is_fully_addressable:
+        return jax.device_put(data, sharding)
     if mesh.is_multi_process:
         num_rows = len(data.mask) + num_padding
         mask = np.concatenate([np.asarray(data.mask), np.zeros(num_padding, bool)])

@@ -6,6 +6,7 @@ no likelihood to sample from. Matrices multiply at the precision of
 `jax.default_matmul_precision`, which is the caller's choice.
 """
 
+from symjax.models import fused as fused
 from symjax.models.activations import ACTIVATIONS, Activation
 from symjax.models.alexnet import AlexNet
 from symjax.models.cnn_lstm import CNNLSTM, LSTM

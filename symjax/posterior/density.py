@@ -10,7 +10,6 @@ own examples and the sums meet in one all-reduce.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from jaxtyping import Array, Float, Int
 from symjax import checks
 from symjax.densities import Prior
 from symjax.mesh import count_examples, sum_over_data, take, take_every
+from symjax.posterior.force import at_precision
 from symjax.types import Data, Key, Params
 
 
@@ -34,7 +34,7 @@ class LogPosterior:
         likelihood: `(outputs, y) -> nats (example,)`.
         temperature: T in posterior^(1/T).
         micro_batch: Examples a pass holds in memory; None for all of a device's.
-        force_precision: Matrix precision of value and gradient; None for JAX's own.
+        force_apply: `apply` for the gradient, and the value that comes with it.
     """
 
     apply: Callable[[Params, Any], Any]
@@ -42,7 +42,7 @@ class LogPosterior:
     likelihood: Callable[[Any, Any], Any]
     temperature: float
     micro_batch: int | None
-    force_precision: str | None
+    force_apply: Callable[[Params, Any], Any]
 
     def __call__(self, params: Params, data: Data) -> Float[Array, ""]:
         """The log posterior up to a constant, in nats; differentiable in `params`."""
@@ -186,10 +186,8 @@ class LogPosterior:
             return (weight * value + self.prior(params)) / self.temperature
 
         def forward(params: Params) -> tuple[Float[Array, ""], Params]:
-            value_and_gradient = jax.value_and_grad(self._log_likelihood)
-            force = self.force_precision
-            with jax.default_matmul_precision(force) if force else nullcontext():
-                likelihood = self._sum(value_and_gradient, params, data)
+            value_and_gradient = jax.value_and_grad(self.force_log_likelihood)
+            likelihood = self._sum(value_and_gradient, params, data)
             return jax.tree.map(
                 lambda a, b: (weight * a + b) / self.temperature,
                 sum_over_data(likelihood),
@@ -198,6 +196,11 @@ class LogPosterior:
 
         log_density.defvjp(forward, _scale_gradient)
         return log_density(params)
+
+    def force_log_likelihood(self, params: Params, batch: Data) -> Float[Array, ""]:
+        """The log likelihood of a batch, in nats, as the gradient is taken of it."""
+        nats = self.likelihood(self.force_apply(params, batch.x), batch.y)
+        return jnp.sum(jnp.where(batch.mask, nats, 0))
 
     def _log_likelihood(self, params: Params, batch: Data) -> Float[Array, ""]:
         nats = self.likelihood(self.apply(params, batch.x), batch.y)
@@ -260,6 +263,7 @@ def build(
     temperature: float = 1.0,
     micro_batch: int | None = None,
     force_precision: str | None = None,
+    force_apply: Callable[[Params, Any], Any] | None = None,
 ) -> LogPosterior:
     """The log posterior of a network's parameters.
 
@@ -271,16 +275,28 @@ def build(
         micro_batch: Examples a gradient holds in memory at once, on each device; None
             for all. `choose_micro_batch` picks it by the device's memory. The value
             and the gradient do not depend on it, up to the order of summation.
-        force_precision: Matrix precision of the gradient, such as `highest`; None for
-            what `jax_default_matmul_precision` says, which on a GPU is TF32. Leapfrogs
-            with a rougher force are still reversible, and `difference`, which decides
-            what is accepted, always takes full float32.
+        force_precision: Of the gradient: one of `force.PRECISIONS`; None for what
+            `jax_default_matmul_precision` says, which on a GPU is tensorfloat32. A
+            rougher force is still reversible and keeps volume, and `difference`, which
+            decides what is accepted, is full float32: acceptance pays, the posterior
+            stays exact. Samplers without an accept step have no such correction.
+        force_apply: Instead of a precision, a faster `apply` for the gradient alone,
+            the same function to rounding, such as `models.fused.find` finds.
 
     Returns:
         `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.
+
+    Raises:
+        ValueError: if an argument is out of its range, or both kinds of force come.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)
+    if force_apply is not None and force_precision is not None:
+        raise ValueError(
+            "Give at most one of `force_apply` and `force_precision`, got both, the "
+            f"latter {force_precision!r}."
+        )
+    force = force_apply or at_precision(apply, force_precision)
     return LogPosterior(
-        apply, prior, likelihood, float(temperature), micro_batch, force_precision
+        apply, prior, likelihood, float(temperature), micro_batch, force
     )

@@ -44,7 +44,9 @@ def choose_micro_batch(
         )
 
         def pullback(params: Params, batch: Data) -> Any:
-            return jax.vjp(lambda p: log_posterior._log_likelihood(p, batch), params)[1]
+            return jax.vjp(
+                lambda p: log_posterior.force_log_likelihood(p, batch), params
+            )[1]
 
         return num_bytes(jax.eval_shape(pullback, shapes[0], batch))
 

@@ -128,18 +128,23 @@ def compare(
         judged = scoring.as_reference(reference)
         of_methods = [scoring.regression(method, targets, judged) for method in methods]
         values = np.asarray(reference.outputs)
+    averages = reference.averages
     comparison = Comparison(
         task=task,
         reference=of_reference,
         methods=_by_family(methods, of_methods),
         between_chains=_between_chains(reference, judged),
-        function=evaluation.summarise(values),
+        function=evaluation.summarise(values)
+        if averages is None
+        else averages.convergence,
         weight=weight,
         num_chains=values.shape[0],
-        num_draws=values.shape[1],
+        num_draws=scoring.num_draws(reference),
         num_examples=values.shape[2],
         aligned=aligned,
-        function_distances=evaluation.chain_distances(values),
+        function_distances=(
+            evaluation.chain_distances(values) if averages is None else None
+        ),
         weight_distances=weight_distances,
         aligned_distances=aligned_distances,
         canonical_distances=canonical_distances,

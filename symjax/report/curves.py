@@ -42,7 +42,7 @@ def functional_collapse(methods: Sequence[Method]) -> Picture | None:
         num_chains, num_draws, num_examples, _ = method.outputs.shape
         chains = spaced(num_chains, _MOST_DRAWS)
         draws = spaced(num_draws, max(1, _MOST_DRAWS // len(chains)))
-        if len(chains) * len(draws) < 2:
+        if len(chains) * len(draws) < 2 or method.averages is not None:
             continue
         examples = spaced(num_examples, _MOST_EXAMPLES)
         outputs = np.asarray(method.outputs)[np.ix_(chains, draws, examples)]

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Array, Float
 
-from symjax.evaluation import SpreadComparison
+from symjax.evaluation import Convergence, Predictions, SpreadComparison
 from symjax.report.distances import Distance
 
 
@@ -20,6 +20,18 @@ not tried; None for all others."""
 
 OOD_SCORE = "predictive_entropy"
 """The score of the tables; all are in the summary and the CSV file."""
+
+
+class Averages(NamedTuple):
+    """What is known of draws that are not at hand themselves.
+
+    Attributes:
+        predictions: Over all of them, without the likelihood of labels.
+        convergence: Of the probabilities.
+    """
+
+    predictions: Predictions
+    convergence: Convergence
 
 
 class Method(NamedTuple):
@@ -42,6 +54,8 @@ class Method(NamedTuple):
             points, `(chain, draw, example, class)`.
         temperatures: What its logits were divided by, of the examples at even and at
             odd places; None for logits as they are.
+        averages: Of a classification whose draws are not at hand; `outputs` are then
+            the logarithms of their `probs_by_chain`, as logits of one draw a chain.
     """
 
     name: str
@@ -55,6 +69,7 @@ class Method(NamedTuple):
     ood: Mapping[str, Mapping[str, Float[Numbers, " example"]]] = {}
     shifts: Mapping[str, Mapping[int, Float[Numbers, "chain draw example output"]]] = {}
     temperatures: tuple[float, float] | None = None
+    averages: Averages | None = None
 
 
 class Scores(NamedTuple):

@@ -34,12 +34,13 @@ class Reference(NamedTuple):
     Attributes:
         method: The reference.
         probs_by_chain: Its probabilities by chain; None for a regression.
-        draws: A sample of its predictions, see `distances.sample`.
+        draws: A sample of its predictions, see `distances.sample`; None where draws are
+            not at hand.
     """
 
     method: Method
     probs_by_chain: Float[np.ndarray, "chain example output"] | None
-    draws: Float[np.ndarray, "chain draw quantity"]
+    draws: Float[np.ndarray, "chain draw quantity"] | None
 
 
 def as_reference(
@@ -47,7 +48,10 @@ def as_reference(
     probs_by_chain: Float[np.ndarray, "chain example output"] | None = None,
 ) -> Reference:
     """A method to compare others with."""
-    return Reference(method, probs_by_chain, _predicted(method, probs_by_chain is None))
+    draws = None
+    if method.averages is None:
+        draws = _predicted(method, probs_by_chain is None)
+    return Reference(method, probs_by_chain, draws)
 
 
 def ood_scores(
@@ -83,7 +87,7 @@ def classification(
     scores = _begun(method)
     if not np.isfinite(method.outputs).all():
         return _not_finite(scores, _OF_CLASSES)
-    predictions = evaluation.summarise_predictions(method.outputs, labels)
+    predictions = _summarised(method, labels)
     details = {**scores.details, **_out_of_distribution(method, predictions)}
     if labels is not None:
         scores = scores._replace(**_quality(predictions, labels))
@@ -100,11 +104,8 @@ def classification(
     compared = bootstrap.compare_to_reference(
         predictions.probs_by_chain, reference.probs_by_chain
     )
-    return _with_distance(
-        scores._replace(**likeness(compared)),
-        "function",
-        distances.compare(_predicted(method), reference.draws),
-    )
+    scores = scores._replace(**likeness(compared))
+    return _with_predicted(scores, _predicted(method), reference)
 
 
 def likeness(compared: bootstrap.ReferenceComparison) -> dict[str, Any]:
@@ -143,8 +144,7 @@ def regression(
         mean_distance=evaluation.rmse(mean, centre),
         wasserstein=float(np.mean(distance)),
     )
-    of_means = distances.compare(_predicted(method, True), reference.draws)
-    return _with_distance(scores, "function", of_means)
+    return _with_predicted(scores, _predicted(method, True), reference)
 
 
 def _begun(method: Method) -> Scores:
@@ -162,6 +162,28 @@ def _begun(method: Method) -> Scores:
     for space, distance in method.mmd.items():
         scores = _with_distance(scores, space, distance)
     return scores
+
+
+def _summarised(method: Method, labels: Num[Numbers, " example"] | None) -> Predictions:
+    """Its averages over draws, with the likelihood of the labels."""
+    predictions = evaluation.summarise_predictions(method.outputs, labels)
+    if method.averages is None:
+        return predictions
+    # Of the average over a chain: in the mixture over all draws it is the same.
+    return method.averages.predictions._replace(
+        log_likelihood=predictions.log_likelihood
+    )
+
+
+def _with_predicted(
+    scores: Scores,
+    draws: Float[np.ndarray, "chain draw quantity"],
+    reference: Reference,
+) -> Scores:
+    """With the MMD of predictions, where those of the reference's draws are at hand."""
+    if reference.draws is None:
+        return scores
+    return _with_distance(scores, "function", distances.compare(draws, reference.draws))
 
 
 def _with_distance(scores: Scores, space: str, distance: Distance | None) -> Scores:
@@ -247,8 +269,14 @@ def _under_shift(method: Method, labels: Num[Numbers, " example"]) -> dict[str, 
 
 def _has_members(method: Method) -> bool:
     """Whether there are several draws to differ."""
-    num_chains, num_draws = method.outputs.shape[:2]
-    return num_chains * num_draws > 1
+    return num_draws(method) * len(method.outputs) > 1
+
+
+def num_draws(method: Method) -> int:
+    """Draws a chain, also those that are not at hand."""
+    if method.averages is None:
+        return method.outputs.shape[1]
+    return int(method.averages.predictions.votes[0].sum()) // len(method.outputs)
 
 
 def _samples(method: Method, seed: int) -> Float[np.ndarray, "sample value"]:

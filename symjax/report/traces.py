@@ -12,8 +12,13 @@ from symjax.report.picture import Picture
 from symjax.report.scores import Method
 
 
-def disputed_draws(comparison: Comparison, reference: Method) -> Picture:
-    """Traces of the predictions whose chain averages are furthest apart."""
+def disputed_draws(comparison: Comparison, reference: Method) -> Picture | None:
+    """Traces of the predictions whose chain averages are furthest apart.
+
+    None where the draws are not at hand.
+    """
+    if reference.averages is not None:
+        return None
     values, kind = np.asarray(reference.outputs), "output"
     if comparison.task == "classification":
         values, kind = evaluation.probs_by_draw(values), "probability of class"

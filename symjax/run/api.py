@@ -2,8 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ from symjax import checks, hosts, store as stores
 from symjax.run import requirements, trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
 from symjax.run.conclusion import conclude
+from symjax.run.errors import NonFiniteError
 from symjax.run.loop import iterate
 from symjax.run.memory import Memory
 from symjax.store import Run
@@ -177,9 +178,10 @@ def _execute(
     title = "Fitting" if draw else "Sampling"
     with _alone(kept):
         if not kept.committed.finished:
-            state, iteration = iterate(
-                programs, plan, kept, title, show_progress, max_seconds
-            )
+            with _settled(kept):
+                state, iteration = iterate(
+                    programs, plan, kept, title, show_progress, max_seconds
+                )
             if draw:
                 conclude(programs, kept, iteration, state, draw)
             else:
@@ -200,6 +202,20 @@ def _alone(kept: Run | Memory) -> AbstractContextManager[None]:
     if isinstance(kept, Memory) or kept.committed.finished or not hosts.is_first():
         return nullcontext()
     return stores.hold(kept.path)
+
+
+@contextmanager
+def _settled(kept: Run | Memory) -> Iterator[None]:
+    """Whatever stops the chains, what was being saved meanwhile counts.
+
+    Unless it stops one of several hosts, for which the others would not wait.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if hosts.count() == 1 or isinstance(error, NonFiniteError):
+            kept.settle()
+        raise
 
 
 def _open(

@@ -20,7 +20,7 @@ CHUNK_SECONDS = 2.0
 """Chunks grow until they take this long."""
 SAVE_SECONDS = 10.0
 """Sampler state is saved after the first chunk that ends this long after the last save,
-and when the loop stops."""
+and when the loop stops. It is written while the next chunks are sampled."""
 
 
 def iterate(
@@ -69,12 +69,18 @@ def iterate(
             pace = slots * per_slot / (time.monotonic() - start)
             chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
             is_due = time.monotonic() - saved_at > SAVE_SECONDS
-            stop, chunk, is_due, late = _agree(asked, chunk, is_due, is_over())
+            stop, chunk, is_due, late, is_saved = _agree(
+                asked, chunk, is_due, is_over(), kept.is_saved
+            )
             num_kept = plan.num_kept(iteration)
-            if iteration < total and (is_due or stop or late):
-                kept.commit(state, iteration=iteration, num_draws=num_kept)
-                hosts.log(f"Saved iteration {iteration} of {total}, {num_kept} draws.")
-                saved_at = time.monotonic()
+            what = {"iteration": iteration, "num_draws": num_kept}
+            if iteration < total and (stop or late):
+                kept.commit(state, **what)
+            elif iteration < total and is_saved:
+                kept.settle()
+                if is_due:
+                    kept.commit(state, **what, wait=False)
+                    saved_at = time.monotonic()
             update(iteration, _describe(info))
             if stop and iteration < total:
                 raise (Preempted if stop == Signal.TERMINATE else Stopped)(
@@ -97,13 +103,20 @@ class _Decision(NamedTuple):
     chunk: int
     is_due: int
     is_late: int
+    is_saved: int
 
 
-def _agree(asked: Signal, chunk: int, is_due: bool, is_late: bool) -> _Decision:
-    """Stop if any host was asked to; for the rest host 0 looks at its clock."""
+def _agree(
+    asked: Signal, chunk: int, is_due: bool, is_late: bool, is_saved: bool
+) -> _Decision:
+    """Stop if any host was asked to; what is saved, is so when all hosts say it.
+
+    For the rest host 0 looks at its clock.
+    """
     kind = Signal.TERMINATE if hosts.is_preempted() else asked.kind
-    votes = hosts.vote(kind, chunk, is_due, is_late)
-    return _Decision(int(votes[:, 0].max()), *(int(vote) for vote in votes[0, 1:]))
+    votes = hosts.vote(kind, chunk, is_due, is_late, is_saved)
+    zeros = (int(vote) for vote in votes[0, 1:-1])
+    return _Decision(int(votes[:, 0].max()), *zeros, int(votes[:, -1].min()))
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:

@@ -45,10 +45,21 @@ class Memory:
         """Keep what is said of the members of an approximation."""
         self.fitted = fitted
 
-    def commit(
-        self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
+    is_saved = True
+
+    def commit(  # noqa: PLR0913
+        self,
+        state: Any,
+        *,
+        iteration: int,
+        num_draws: int,
+        finished: bool = False,
+        wait: bool = True,
     ) -> None:
         """Nothing to do: memory is as durable as it gets."""
+
+    def settle(self) -> None:
+        """Nothing to wait for."""
 
     def read(self) -> Params:
         """All draws, leaves `(chain, draw, ...)`."""

@@ -13,11 +13,19 @@ A run is a folder:
     lock          who writes the run at the moment
 
 Draws and Info are on the disk before the state is saved, and the state before
-`commit.json` is replaced, in one atomic step. So whenever the process is killed, the
+`commit.json` is replaced, in one atomic step; the chains go on while a state is being
+saved. So whenever the process is killed, the
 record, the state and the draws agree; what lies past the record is not read, and is
-overwritten when the run goes on.
+overwritten when the run goes on. The states of the three newest commits are kept.
+
+The folder may be that of a bucket, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER: the same
+objects then, but for the states, which are arrays too; see `store.buckets`.
+
+What others need of a finished reference is one file, see `bundles`.
 """
 
+from symjax.store.buckets import Bucket, Place, place
+from symjax.store.bundles import Bundle, is_bundle, read_bundle, write_bundle
 from symjax.store.commits import Commit
 from symjax.store.directory import claim, create, create_on_first, open
 from symjax.store.environment import describe as describe_environment

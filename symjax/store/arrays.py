@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 import tensorstore as ts
 
 from symjax import trees
+from symjax.store.buckets import Bucket, Place
 from symjax.store.files import explained, write_json
 
 
@@ -38,7 +38,7 @@ class Group:
         written: Columns that are on the disk, all of them from the first on.
     """
 
-    folder: Path
+    folder: Place
     leaves: Leaves
     column: str
     num_chains: int
@@ -143,15 +143,19 @@ class Group:
             )
         return dict(zip(self.leaves, opened, strict=True))
 
-    def _place(self, path: str) -> Path:
+    def _place(self, path: str) -> Place:
         """The folder of an array; a pytree that is one array has the empty path."""
         return self.folder / (path or "value")
 
     def _spec(self, path: str) -> dict[str, Any]:
-        kvstore = {"driver": "file", "path": str(self._place(path))}
+        place = self._place(path)
+        if isinstance(place, Bucket):
+            kvstore = place.spec()
+        else:
+            kvstore = {"driver": "file", "path": str(place), "file_io_sync": True}
         return {
             "driver": "zarr3",
-            "kvstore": {**kvstore, "file_io_sync": True},
+            "kvstore": kvstore,
             # Zeros make a file like any others, so that a lost file is an error.
             "store_data_equal_to_fill_value": True,
             "fill_missing_data_reads": False,

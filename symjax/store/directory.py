@@ -1,11 +1,9 @@
 """Making a run directory and finding one."""
 
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +12,7 @@ import jax.numpy as jnp
 from symjax import checks, hosts, trees
 from symjax.store import commits, environment
 from symjax.store.arrays import Leaves
+from symjax.store.buckets import Bucket, Place, place
 from symjax.store.commits import Commit
 from symjax.store.files import (
     StoreError,
@@ -21,6 +20,7 @@ from symjax.store.files import (
     explained,
     flush,
     read_json,
+    remove,
     write_json,
 )
 from symjax.store.runs import Run
@@ -37,7 +37,7 @@ _SIGHT_SECONDS = 30.0
 
 
 def create(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Bucket,
     *,
     config: Mapping[str, Any],
     params: Params,
@@ -51,7 +51,7 @@ def create(
 
     Args:
         path: A folder that does not exist, is empty, or holds what a creation killed
-            half-way left.
+            half-way left; or that of a bucket, gs://BUCKET/FOLDER, s3://BUCKET/FOLDER.
         config: The resolved configuration, of JSON values, with the fingerprint of the
             data: a run is only continued with the same one.
         params: One draw, without the chain axis: arrays or `ShapeDtypeStruct`s.
@@ -79,7 +79,7 @@ def create(
             f"`kept` must be {num_draws} of the iterations 0 to {num_iterations - 1}, "
             f"one for each draw, got {kept}."
         )
-    path = Path(path).absolute()
+    path = place(path)
     header = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -101,13 +101,13 @@ def create(
     if kept is None or run.num_discarded:
         run.warmup_arrays.create()
     with explained("create", path):
-        path.joinpath("state").mkdir()
-        path.joinpath(_UNFINISHED_HEADER).rename(path / _HEADER)
+        (path / "state").mkdir()
+        (path / _UNFINISHED_HEADER).rename(path / _HEADER)
         flush(path, deep=False)
     return run
 
 
-def create_on_first(path: str | os.PathLike[str], **contents: Any) -> Run:
+def create_on_first(path: str | os.PathLike[str] | Bucket, **contents: Any) -> Run:
     """`create` on host 0; the run on all hosts, which must share the folder.
 
     Args:
@@ -120,16 +120,16 @@ def create_on_first(path: str | os.PathLike[str], **contents: Any) -> Run:
     Raises:
         StoreError: if this host does not see what host 0 wrote.
     """
-    path = Path(path).absolute()
+    path = place(path)
     made = create(path, **contents) if hosts.is_first() else None
     hosts.barrier("run directory")
     hosts.write_logs(path)
     if made is not None:
         return made
     end = time.monotonic() + _SIGHT_SECONDS
-    while not path.joinpath(_HEADER).exists() and time.monotonic() < end:
+    while not (path / _HEADER).exists() and time.monotonic() < end:
         time.sleep(0.2)
-    if not path.joinpath(_HEADER).exists():
+    if not (path / _HEADER).exists():
         raise StoreError(
             f"Host {hosts.index()} does not see {path}, which host 0 has made: choose "
             "a directory on a file system that all hosts share."
@@ -137,7 +137,7 @@ def create_on_first(path: str | os.PathLike[str], **contents: Any) -> Run:
     return open(path)
 
 
-def open(path: str | os.PathLike[str]) -> Run:
+def open(path: str | os.PathLike[str] | Bucket) -> Run:
     """Find a run, to read it or to continue it; nothing is changed on the disk.
 
     Args:
@@ -149,10 +149,10 @@ def open(path: str | os.PathLike[str]) -> Run:
     Raises:
         StoreError: if it is no run, not a whole one, or of a newer symjax.
     """
-    path = Path(path).absolute()
+    path = place(path)
     file = path / _HEADER
     with explained("open", path):
-        if path.joinpath(_UNFINISHED_HEADER).exists():
+        if (path / _UNFINISHED_HEADER).exists():
             raise StoreError(
                 f"{path} was left while it was being created and holds nothing yet: "
                 "begin the run again, without resuming."
@@ -175,7 +175,7 @@ def open(path: str | os.PathLike[str]) -> Run:
     return run
 
 
-def _from_header(path: Path, header: dict[str, Any]) -> Run:
+def _from_header(path: Place, header: dict[str, Any]) -> Run:
     return Run(
         path=path,
         config=header["config"],
@@ -218,7 +218,7 @@ def _describe(name: str, tree: Any) -> dict[str, list[Any]]:
     }
 
 
-def claim(path: Path) -> None:
+def claim(path: Place) -> None:
     """Make the folder; clear away what a creation killed half-way left in it.
 
     Raises:
@@ -226,11 +226,11 @@ def claim(path: Path) -> None:
     """
     with explained("create", path):
         path.mkdir(parents=True, exist_ok=True)
-        if path.joinpath(_UNFINISHED_HEADER).exists():
+        if (path / _UNFINISHED_HEADER).exists():
             for name in ("draws", "info", "warmup", "state"):
-                shutil.rmtree(path / name, ignore_errors=True)
-            path.joinpath("commit.json").unlink(missing_ok=True)
-        elif path.joinpath(_HEADER).exists():
+                remove(path / name)
+            remove(path / "commit.json")
+        elif (path / _HEADER).exists():
             raise StoreError(
                 f"{path} already holds a run: resume it, or choose another directory."
             )

@@ -4,10 +4,13 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from symjax.store.buckets import Bucket, Place
 
 
 class StoreError(RuntimeError):
@@ -38,7 +41,7 @@ _REMEDIES = {
 
 
 @contextmanager
-def explained(doing: str, path: Path, otherwise: str = "") -> Iterator[None]:
+def explained(doing: str, path: Place, otherwise: str = "") -> Iterator[None]:
     """Turn what the libraries raise into a `StoreError` that names file and way out.
 
     Args:
@@ -64,7 +67,7 @@ def explained(doing: str, path: Path, otherwise: str = "") -> Iterator[None]:
         raise StoreError(f"Could not {doing} {file}: {cause}. {otherwise}") from error
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: str | os.PathLike[str] | Bucket, value: Any) -> None:
     """Replace a JSON file in one step: readers see the old one or the new one, whole.
 
     Args:
@@ -74,8 +77,12 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str] | Bucket, text: str) -> None:
     """Replace a text file in one step, as `write_json` does."""
+    if isinstance(path, Bucket):
+        with explained("write", path):
+            path.write_text(text)
+        return
     path = Path(path)
     partial = path.with_name(path.name + ".tmp")
     with explained("write", path):
@@ -90,7 +97,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         flush(path.parent, deep=False)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Place) -> Any:
     """Read a JSON file of a run."""
     with explained("read", path, _DAMAGED):
         return json.loads(path.read_text(encoding="utf-8"))
@@ -122,8 +129,20 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return entries
 
 
-def flush(path: Path, *, deep: bool = True) -> None:
+def remove(path: Place) -> None:
+    """Delete a file or a folder and all below it, if it is there."""
+    if isinstance(path, Bucket):
+        path.remove()
+    elif path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def flush(path: Place, *, deep: bool = True) -> None:
     """Wait until a file, or a folder and all below it, is on the disk."""
+    if isinstance(path, Bucket):
+        return  # It is there as soon as it was written.
     if deep and path.is_dir():
         for entry in path.iterdir():
             flush(entry)

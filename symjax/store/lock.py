@@ -11,16 +11,18 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 
+from symjax.store.buckets import Bucket, Place
 from symjax.store.files import StoreError, explained
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
+def hold(path: Place) -> Iterator[None]:
     """Keep other processes from writing a run; readers are free.
 
-    On a file system without locks, such as some network ones, nothing is kept from it.
+    On a file system without locks, such as some network ones, nothing is kept from it,
+    nor in a bucket, where an object that is a lock would outlive who is killed. Two
+    programs that write the same run there spoil it.
 
     Args:
         path: The run directory.
@@ -28,6 +30,9 @@ def hold(path: Path) -> Iterator[None]:
     Raises:
         StoreError: if another process holds it.
     """
+    if isinstance(path, Bucket):
+        yield
+        return
     file = path / "lock"
     with explained("open", file):
         lock = file.open("a+", encoding="utf-8")

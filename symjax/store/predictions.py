@@ -76,7 +76,8 @@ def _from_npz(path: Path, name: str | None) -> Float[np.ndarray, "..."]:
         StoreError: If it can't be read, has no such array, or several and no name.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # NumPy leaves a broken file open that it opened itself.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = list(archive)
             if name is None and len(names) == 1:
                 name = names[0]

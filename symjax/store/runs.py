@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,8 +11,9 @@ import numpy as np
 from symjax import hosts
 from symjax.store import commits, environment, states
 from symjax.store.arrays import Group, Leaves, Selection
-from symjax.store.commits import Commit
-from symjax.store.files import StoreError, read_json, write_json
+from symjax.store.buckets import Place
+from symjax.store.commits import Commit, Ledger
+from symjax.store.files import read_json, write_json
 from symjax.store.leaves import StoredLeaf, builder
 from symjax.types import Params
 
@@ -28,7 +28,7 @@ class Run:
     """A run directory. Make one with `create`, find one with `open`.
 
     Attributes:
-        path: The folder.
+        path: The folder, or that of a bucket.
         config: The resolved configuration it began with.
         environment: Versions, devices and git commit it began with.
         created: When, ISO 8601, UTC.
@@ -41,7 +41,7 @@ class Run:
         fields: The same for the Info of one iteration.
     """
 
-    path: Path
+    path: Place
     config: dict[str, Any]
     environment: dict[str, str]
     created: str
@@ -87,9 +87,8 @@ class Run:
         return commits.read(self.path)
 
     @cached_property
-    def _last(self) -> Commit:
-        """The record as known here: a file that another host replaced is seen late."""
-        return self.committed
+    def _ledger(self) -> Ledger:
+        return Ledger(self.path)
 
     def append(
         self,
@@ -108,7 +107,7 @@ class Run:
             start_iteration: Number of the first iteration.
             chains: Which chains the leaves hold; all by default.
         """
-        done = self._last
+        done = self._ledger.last
         if draws is not None:
             self.draw_arrays.write(draws, start_draw, done.num_draws, chains)
         if info is not None:
@@ -131,7 +130,13 @@ class Run:
         return read_json(file) if file.exists() else None
 
     def commit(
-        self, state: Any, *, iteration: int, num_draws: int, finished: bool = False
+        self,
+        state: Any,
+        *,
+        iteration: int,
+        num_draws: int,
+        finished: bool = False,
+        wait: bool = True,
     ) -> None:
         """Save the sampler's state, then make everything appended count.
 
@@ -143,29 +148,31 @@ class Run:
             iteration: Iterations done.
             num_draws: Draws appended of each chain.
             finished: Whether the run is at its end.
+            wait: False to go on while the state is being saved: what was appended then
+                counts from the next `settle` or `commit` on.
 
         Raises:
             ValueError: if the record would go back, or past what was appended.
-        """
-        last = self._last
-        for name, value, done, written in (
-            ("iteration", iteration, last.iteration, self.info_arrays.written),
-            ("num_draws", num_draws, last.num_draws, self.draw_arrays.written),
-        ):
-            if not done <= value <= written:
-                raise ValueError(
-                    f"`{name}` must be between the {done} committed and the {written} "
-                    f"appended, got {value}."
-                )
-        hosts.barrier("draws")
-        step = last.iteration if last.has_state else None
-        if iteration != step:
-            states.save(self.path / "state", iteration, state, step)
+        """  # noqa: DOC502
+        self.settle()
         record = Commit(iteration, num_draws, finished, has_state=True)
-        if hosts.is_first():
-            commits.write(self.path, record)
-        hosts.barrier("commit")
-        self.__dict__["_last"] = record
+        written = self.info_arrays.written, self.draw_arrays.written
+        commits.check(record, self._ledger.last, *written)
+        self._ledger.begin(record, state)
+        if wait:
+            self.settle()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether `settle` need not wait, as far as this host knows."""
+        return self._ledger.is_saved
+
+    def settle(self) -> None:
+        """Wait for the state that is being saved, if one is; to be called by all hosts.
+
+        What was appended before it then counts.
+        """
+        self._ledger.settle()
 
     def restore(self, like: Any) -> Any:
         """Read the committed state, bit for bit what was committed.
@@ -179,17 +186,12 @@ class Run:
 
         Raises:
             StoreError: if no state was committed yet, or it can't be read.
-        """
-        record = self.committed
-        if not record.has_state:
-            raise StoreError(
-                f"{self.path} has no saved state yet (`committed.has_state` is false): "
-                "start the chains from their beginning."
-            )
+        """  # noqa: DOC502
+        iteration = commits.require_state(self.path, self.committed)
         # Chunks that will be filled up must be whole: better told now than in hours.
         for group in (self.draw_arrays, self.info_arrays):
             group.read(group.leaves, slice(None), slice(-1, None), group.written)
-        return states.restore(self.path / "state", record.iteration, like)
+        return states.restore(self.path / "state", iteration, like)
 
     def read(
         self,

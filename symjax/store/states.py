@@ -1,8 +1,14 @@
-"""Sampler states with their PRNG keys, as Orbax checkpoints."""
+"""Sampler states with their PRNG keys, as Orbax checkpoints.
+
+Orbax copies a state to the host and then writes it in threads of its own, while the
+chains go on. Its threads wait for those of other hosts at barriers of JAX's key-value
+service, never in a collective, which those of the chains would get into the way of.
+"""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +17,57 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from symjax import hosts, trees
+from symjax.store import bucket_states
+from symjax.store.bucket_states import BucketSaving
+from symjax.store.buckets import Bucket, Place
 from symjax.store.files import StoreError, explained, flush
 
 
-def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
-    """Save `state` as `step` and wait until it is on the disk; on all hosts.
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """A state that is on its way to the disk.
 
-    The two newest steps are kept, so that the committed one stays until the commit
-    record names the new one; what a killed process left of others is deleted.
+    Attributes:
+        folder: Where the steps are.
+        step: Its number.
+        manager: Orbax's, which writes it.
+        stack: What ends with the save.
+    """
+
+    folder: Path
+    step: int
+    manager: ocp.CheckpointManager
+    stack: ExitStack
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all hosts have written their part, or one could not."""
+        return not self.manager.is_saving_in_progress()
+
+    def wait(self) -> None:
+        """Wait until the state is on the disk. To be called by all hosts.
+
+        Raises:
+            StoreError: if it could not be written.
+        """  # noqa: DOC502
+        with explained("save the sampler state in", self.folder), self.stack:
+            self.manager.wait_until_finished()
+            # Orbax waits for the arrays, not for its own small files and the renaming,
+            # which host 0 does.
+            if hosts.is_first():
+                flush(self.folder / str(self.step))
+                flush(self.folder, deep=False)
+
+
+def save(
+    folder: Place, step: int, state: Any, committed: int | None
+) -> Saving | BucketSaving:
+    """Begin to save `state` as `step`; on all hosts, and one save at a time.
+
+    When this returns, the state has been copied, or JAX copies it before a program
+    that it is donated to writes over it. The three newest steps are kept, so that the
+    committed one stays until the commit record names the new one; what a killed process
+    left of others is deleted.
 
     Args:
         folder: Where the steps are.
@@ -26,26 +75,25 @@ def save(folder: Path, step: int, state: Any, committed: int | None) -> None:
         state: A pytree of JAX arrays; typed keys may be among them.
         committed: The step of the commit record; later ones are deleted. None if
             there was none yet.
+
+    Returns:
+        What is to be waited for.
     """
     leaves = map(_without_key, jax.tree.leaves(state))
     named = dict(zip(trees.paths(state), leaves, strict=True))
-    keeping = {"max_to_keep": 2, "cleanup_tmp_directories": True}
-    with (
-        explained("save the sampler state in", folder),
-        _steps(folder, **keeping) as steps,
-    ):
-        for later in steps.all_steps():
+    if isinstance(folder, Bucket):
+        return bucket_states.save(folder, step, named, committed)
+    keeping = {"max_to_keep": 3, "cleanup_tmp_directories": True}
+    with explained("save the sampler state in", folder), ExitStack() as stack:
+        manager = stack.enter_context(_steps(folder, **keeping))
+        for later in manager.all_steps():
             if committed is None or later > committed:
-                steps.delete(later)
-        steps.save(step, args=ocp.args.StandardSave(named), force=True)
-        # Orbax waits for the arrays, not for its own small files and the renaming,
-        # which host 0 does.
-        if hosts.is_first():
-            flush(folder / str(step))
-            flush(folder, deep=False)
+                manager.delete(later)
+        manager.save(step, args=ocp.args.StandardSave(named), force=True)
+        return Saving(folder, step, manager, stack.pop_all())
 
 
-def restore(folder: Path, step: int, like: Any) -> Any:
+def restore(folder: Place, step: int, like: Any) -> Any:
     """Read `step` into the structure and shardings of `like`.
 
     Raises:
@@ -55,29 +103,44 @@ def restore(folder: Path, step: int, like: Any) -> Any:
     target = {path: _abstract(leaf) for path, leaf in named.items()}
     place = folder / str(step)
     remedy = "Its files are damaged: put them back from a copy, or begin a new run."
-    with explained("read", place, remedy), _steps(folder) as steps:
-        metadata = steps.item_metadata(step)
-        if metadata is None:
-            raise StoreError(f"There is no whole sampler state in {place}. {remedy}")
-        saved = metadata.tree
-        for path in target | saved:
-            expected, found = _kind(target.get(path)), _kind(saved.get(path))
-            if expected != found:
+    if isinstance(place, Bucket):
+        with explained("read", place, remedy):
+            _check(place, target, bucket_states.describe(place))
+            values = bucket_states.restore(place, target)
+    else:
+        with explained("read", place, remedy), _steps(place.parent) as steps:
+            metadata = steps.item_metadata(step)
+            if metadata is None:
                 raise StoreError(
-                    f"The sampler state in {place} has {found} at {path}, where this "
-                    f"algorithm has {expected}: continue the run with the "
-                    "configuration it began with, or begin a new one."
+                    f"There is no whole sampler state in {place}. {remedy}"
                 )
-        values = steps.restore(step, args=ocp.args.StandardRestore(target))
+            _check(place, target, metadata.tree)
+            values = steps.restore(step, args=ocp.args.StandardRestore(target))
     leaves = [_with_key(leaf, values[path]) for path, leaf in named.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _check(place: Place, target: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Require the leaves that were saved.
+
+    Raises:
+        StoreError: naming the first one that is another.
+    """
+    for path in target | saved:
+        expected, found = _kind(target.get(path)), _kind(saved.get(path))
+        if expected != found:
+            raise StoreError(
+                f"The sampler state in {place} has {found} at {path}, where this "
+                f"algorithm has {expected}: continue the run with the "
+                "configuration it began with, or begin a new one."
+            )
 
 
 @contextmanager
 def _steps(folder: Path, **keeping: Any) -> Iterator[ocp.CheckpointManager]:
     """Orbax's manager, without its log: what goes wrong is told by an exception."""
     options = ocp.CheckpointManagerOptions(
-        create=False, enable_async_checkpointing=False, **keeping
+        create=False, enable_async_checkpointing=bool(keeping), **keeping
     )
     log = logging.getLogger("absl")
     level = log.level

@@ -1,24 +1,20 @@
-"""Seconds that each measure of stored predictions takes, and all of them together.
+"""Seconds of each measure of stored predictions, all together, and how they grow.
 
 Logits of random draws stand for those of a run and of an OOD set, by default 4 chains
 of 180 draws, 10,000 examples and 10 classes. One pass over each,
 `summarise_predictions`, feeds all measures that average over draws. What is compiled is
-compiled before, so that the times are those of a second call. Then, apart, what
-compares sets of draws.
+compiled before. Growth is that of all measures together with the draws.
 """
 
 import functools
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import jax
 import numpy as np
-import tyro
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import figures
+from benchmarks.problems import Scale
 from symjax import evaluation
 from symjax.evaluation import (
     bootstrap,
@@ -30,87 +26,89 @@ from symjax.evaluation import (
 
 
 @dataclass(frozen=True)
-class Options:
-    """Time the measures of predictions."""
+class Evaluate:
+    """The measures of predictions."""
 
+    scale: Scale = "full"
     num_chains: int = 4
-    """Chains."""
     num_draws: int = 180
-    """Draws of each chain."""
+    """Of each chain."""
     num_examples: int = 10_000
     """Test points, in distribution and out of it."""
     num_classes: int = 10
-    """Classes."""
     num_members: int = 1000
-    """Networks whose pairs are compared, apart from the sum."""
+    """Networks whose pairs are compared, apart from the sum; 0 leaves this out."""
     num_weights: int = 100_000
     """Weights of each draw where sets of draws are compared, apart from the sum."""
+    growth: tuple[int, ...] = (2, 4, 8)
+    """Parts of the draws to compare with: of 8, an eighth."""
+    repeats: int = 1
+    out: Path = figures.OUT
 
 
-def main(options: Options) -> None:
-    """Print the table."""
-    random = np.random.default_rng(0)
-    shape = (
-        options.num_chains,
-        options.num_draws,
-        options.num_examples,
-        options.num_classes,
-    )
-    logits = _logits(random, shape)
-    out_logits = _logits(random, shape)
-    labels = random.integers(options.num_classes, size=options.num_examples)
-    _warm_up(logits)
-    table = Table(
-        "measure", "seconds", title="Predictions " + " x ".join(map(str, shape))
-    )
-    total = 0.0
-    for name, call in _measures(logits, out_logits, labels).items():
-        total += (seconds := _seconds(call))
-        table.add_row(name, f"{seconds:.2f}")
-    table.add_row("all together", f"{total:.2f}", style="bold")
-    console = Console()
-    console.print(table)
-    console.print(_apart(random, options))
+def main(options):
+    random, found = np.random.default_rng(0), []
+    totals = {}
+    for part in (*sorted(options.growth, reverse=True), 1):
+        shape = (
+            options.num_chains,
+            max(10, options.num_draws // part),
+            options.num_examples,
+            options.num_classes,
+        )
+        case = "predictions " + " x ".join(map(str, shape))
+        one, total = _together(random, shape, case, options, show=part == 1)
+        found += one
+        totals[shape[1]] = (case, total)
+    least = min(totals)
+    for num_draws, (case, total) in totals.items():
+        if num_draws > least:
+            words = f"all together, over {least} draws"
+            ratio = np.median(total) / np.median(totals[least][1])
+            found.append(figures.figure(case, words, "x", ratio))
+    figures.report("evaluate", options, found + _apart(random, options))
 
 
-def _logits(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def _together(random, shape, case, options, *, show):
+    """The measures, and the seconds of all of them."""
+    logits, out_logits = _logits(random, shape), _logits(random, shape)
+    labels = random.integers(shape[3], size=shape[2])
+    diversity.pairwise_mutual_information(logits)  # Compiles, as the next does.
+    temperature_scaling.cross_fit(logits, labels)
+    taken = {}
+    for _ in range(options.repeats):
+        for name, call in _measures(logits, out_logits, labels).items():
+            taken.setdefault(name, []).append(figures.seconds(call))
+    total = np.sum([np.array(values) for values in taken.values()], axis=0)
+    found = [figures.figure(case, "all together", "s", total)]
+    if show:
+        found += [figures.figure(case, n, "s", values) for n, values in taken.items()]
+    return found, total
+
+
+def _logits(random, shape):
     """Draws that differ by chain and by draw around what each example looks like."""
     centre = 3 * random.standard_normal(shape[2:], np.float32)
     by_chain = random.standard_normal((shape[0], 1, *shape[2:]), np.float32)
     return centre + 0.3 * by_chain + random.standard_normal(shape, np.float32)
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _warm_up(logits: np.ndarray) -> None:
-    """Compile the two programs, for these shapes."""
-    diversity.pairwise_mutual_information(logits)
-    labels = np.zeros(logits.shape[2], int)
-    temperature_scaling.cross_fit(logits, labels)
-
-
-def _measures(
-    logits: np.ndarray, out_logits: np.ndarray, labels: np.ndarray
-) -> dict[str, Callable[[], Any]]:
+def _measures(logits, out_logits, labels):
     """What to time, in an order in which each finds what it shares with others."""
-    shared: dict[str, evaluation.Predictions] = {}
+    shared = {}
 
-    def summarise() -> None:
+    def summarise():
         shared["in"] = evaluation.summarise_predictions(logits, labels)
         shared["out"] = evaluation.summarise_predictions(out_logits)
 
-    def of_probs(measure: Callable[..., Any]) -> Callable[[], Any]:
+    def of_probs(measure):
         return lambda: measure(shared["in"].probs, labels)
 
-    def detect(score: Callable[..., Any], *, of_probs: bool) -> Callable[[], Any]:
+    def detect(score, *, of_probs):
         take = (lambda p: p.probs) if of_probs else (lambda p: p)
         return lambda: ood.detect(*(score(take(shared[k])) for k in ("in", "out")))
 
-    def cover() -> float:
+    def cover():
         probs = shared["in"].probs
         is_correct = probs.argmax(axis=1) == labels
         return selective.area_under_risk_coverage(probs.max(axis=1), is_correct)
@@ -148,22 +146,30 @@ def _measures(
     }
 
 
-def _apart(random: np.random.Generator, options: Options) -> Table:
-    """Times of what is no average over draws."""
-    table = Table("apart", "seconds")
-    examples, classes = options.num_examples, options.num_classes
-    members = _logits(random, (1, options.num_members, examples, classes))
-    for most in (1000, None):
+def _apart(random, options):
+    """What is no average over draws."""
+    examples, classes, size = (
+        options.num_examples,
+        options.num_classes,
+        options.num_weights,
+    )
+    calls = {}
+    if options.num_members:
+        members = _logits(random, (1, options.num_members, examples, classes))
         measure = diversity.pairwise_mutual_information
-        call = functools.partial(measure, members, most)
-        name = f"pairs of {options.num_members} members, {most or examples} examples"
-        table.add_row(name, f"{_seconds(call):.2f} (with compilation)")
-    del members, call
-    one, two = random.standard_normal((2, 4, 180, options.num_weights), np.float32)
-    key = jax.random.key(0)
-    flat = [x.reshape(-1, options.num_weights) for x in (one, two)]
+        for most in (1000, None):
+            name = (
+                f"pairs of {options.num_members} members, {most or examples} examples"
+            )
+            calls[name] = functools.partial(measure, members, most)
+    sets = random.standard_normal(
+        (2, options.num_chains, options.num_draws, size), np.float32
+    )
+    one, two = sets
+    flat = [x.reshape(-1, size) for x in sets]
     samples = random.standard_normal((2, 1000, examples), np.float32)
-    calls = {
+    key = jax.random.key(0)
+    calls |= {
         "MMD of weights, 999 exchanges": lambda: evaluation.compare_draws(one, two),
         "projection to 64 dimensions": lambda: evaluation.project(one, 64, key),
         "sliced Wasserstein, 128 projections": lambda: evaluation.sliced_wasserstein(
@@ -173,10 +179,8 @@ def _apart(random: np.random.Generator, options: Options) -> Table:
             evaluation.wasserstein_per_point(*samples)
         ),
     }
+    found = []
     for name, call in calls.items():
-        table.add_row(name, f"{_seconds(call):.2f}")
-    return table
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+        taken = [figures.seconds(call) for _ in range(options.repeats)]
+        found.append(figures.figure("apart", name, "s", taken))
+    return found

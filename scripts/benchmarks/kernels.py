@@ -1,86 +1,20 @@
-"""Effective draws of symjax's samplers beside numpyro's NUTS and blackjax's.
+"""Chains of symjax, blackjax and numpyro that `samplers` compares."""
 
-One process, one device, one density: the log posterior of a small network of
-`posterior.build`. All chains start at optimised networks. The samplers of symjax adapt
-in their warm-up; blackjax's kernels are given the step sizes that these found, so that
-both make the same transitions; numpyro's NUTS adapts by itself (step size and diagonal
-mass matrix) on the same density. Timed is the sampling after warm-up and compilation,
-several times, of which the median counts.
-
-    python scripts/benchmark_samplers.py --problem digits --only "symjax HMC"
-
-Columns: gradients of all chains together; bulk effective sample size (ArviZ, median
-over 50 predictions or 100 weights) for 1,000 gradients and for a second; the spread of
-the predictions as a share of that of HMC's (median), which tells a biased sampler.
-
-`uci:NAME` reads NAME.npz in the folder `uci` under the one that SYMJAX_DATA names
-(default ../shared/data), its first split, normalised, noise learned.
-"""
-
-import json
-import os
-import statistics
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import blackjax
 import jax
 import jax.numpy as jnp
-import moments
 import numpy as np
-import numpyro.distributions as dist
-import optax
-import tyro
 from numpyro.infer import MCMC, NUTS
 
-from symjax import (
-    data as datasets,
-    densities,
-    isokinetic,
-    mesh,
-    models,
-    posterior,
-    run,
-    trees,
-)
-from symjax.approximations import ensemble
+from symjax import isokinetic, mesh, trees
 from symjax.samplers import chees, hmc, mclmc, nuts
-from symjax.types import Data
 
 
 LENGTH = 0.3 * hmc.rule_length(1.0)
 """Of HMC's trajectories: on small networks better than the rule itself."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Samplers on one problem."""
-
-    problem: str = "digits"
-    """digits, or uci:NAME."""
-    widths: tuple[int, ...] = (32,)
-    only: tuple[str, ...] = ()
-    """Contenders; all by default. Those called directly need symjax's."""
-    num_chains: int = 16
-    num_draws: int = 200
-    num_warmup: int = 300
-    max_num_doublings: int = 10
-    """Of all NUTS."""
-    repeats: int = 3
-    out: Path = Path("runs/benchmark")
-    seed: int = 0
-
-
-class Problem(NamedTuple):
-    """A density, its data, starts `(chain, ...)`, and `params -> predictions`."""
-
-    log_density: Any
-    data: Data
-    start: Any
-    predict: Callable
 
 
 class Chains(NamedTuple):
@@ -92,53 +26,6 @@ class Chains(NamedTuple):
 
     sample: Callable
     step_sizes: Callable | None = None
-
-
-def load(options):
-    """The train and test examples, and what a network on them needs."""
-    if not options.problem.startswith("uci:"):
-        dataset = datasets.load(options.problem)
-        return dataset.train, dataset.test, dataset.num_outputs, densities.categorical
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("SYMJAX_DATA", beside)) / "uci"
-    with np.load(folder / f"{options.problem[4:]}.npz") as file:
-        x, y, test = file["x"], file["y"], file["test_mask"][0]
-    x, y = (
-        ((a - a[~test].mean(0)) / np.maximum(a[~test].std(0), 1e-6)).astype(np.float32)
-        for a in (x, y)
-    )
-    train, held_out = (Data(x[m], y[m], np.ones(m.sum(), bool)) for m in (~test, test))
-    return train, held_out, 1, densities.heteroscedastic
-
-
-def build(options):
-    """The log posterior of a silu network, prior N(0, 1), at optimised starts."""
-    train, test, num_outputs, likelihood = load(options)
-    model = models.build(
-        "mlp", num_outputs=num_outputs, widths=options.widths, activation="silu"
-    )
-    is_regression = likelihood is densities.heteroscedastic
-    apply = densities.learned_noise(model.apply) if is_regression else model.apply
-    prior = densities.Prior(dist.Normal(0.0, 1.0))
-    log_density = posterior.build(apply, prior, likelihood)
-
-    def init(key):
-        params = model.init(key, jnp.asarray(train.x[:1]))
-        return densities.add_noise(params, scale=0.5) if is_regression else params
-
-    keys = jax.random.split(jax.random.key(options.seed), options.num_chains + 1)
-    climb = ensemble.build(log_density, optimiser=optax.adam(1e-2))
-    modes = run.fit(keys[0], climb, jax.vmap(init)(keys[1:]), train, num_steps=1000)
-    x, y = test.x[:50], test.y[:50]
-
-    def predict(params):
-        outputs: Any = apply(params, x)
-        if is_regression:
-            return outputs[:, 0]
-        return jax.nn.softmax(outputs)[jnp.arange(len(y)), y]
-
-    start = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, 0]), modes.draws)
-    return Problem(log_density, jax.tree.map(jnp.asarray, train), start, predict)
 
 
 def chains(problem, options, init, step, count, num_warmup=0, thinning=1):
@@ -342,75 +229,3 @@ CONTENDERS = {
     "blackjax MCLMC": direct("symjax MCLMC", direct_mclmc, _of_mclmc, _THIN),
     "numpyro NUTS": numpyro_nuts,
 }
-
-
-def main():
-    options = tyro.cli(Options, description=__doc__)
-    # On a GPU the default is TF32, too rough for the energies of the others.
-    jax.config.update("jax_default_matmul_precision", "highest")
-    problem = build(options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"{options.problem.replace(':', '_')}.json"
-    results, found = {}, {}
-    print(f"{jax.devices()[0].device_kind}, {num_params(problem)} weights", flush=True)
-    for name, start in CONTENDERS.items():
-        if options.only and name not in options.only:
-            continue
-        begin = time.perf_counter()
-        found[name] = start(problem, options, found)
-        found[name].sample(0)  # Compiles.
-        before = time.perf_counter() - begin
-        repeats = [
-            measure(problem, found[name].sample, i + 1) for i in range(options.repeats)
-        ]
-        results[name] = {
-            key: statistics.median(r[key] for r in repeats) for key in repeats[0]
-        } | {"before": before}
-        print(f"{name:16s} {results[name]}", flush=True)
-        path.write_text(json.dumps(results, indent=2))
-    print(table(results))
-
-
-def measure(problem, sample, repeat):
-    """One timed stretch of sampling."""
-    begin = time.perf_counter()
-    draws, gradients = sample(repeat)
-    seconds = time.perf_counter() - begin
-    predictions = jax.jit(jax.vmap(jax.vmap(problem.predict)))(draws)
-    size = min(100, num_params(problem))
-    flat = np.concatenate(
-        [np.reshape(leaf, (*leaf.shape[:2], -1)) for leaf in jax.tree.leaves(draws)], -1
-    )
-    chosen = np.random.default_rng(0).choice(flat.shape[-1], size, replace=False)
-
-    def typical(values):
-        values = np.asarray(values)
-        sizes = [moments.sample_size(values[..., i]) for i in range(values.shape[-1])]
-        return statistics.median(sizes)
-
-    return {
-        "seconds": seconds,
-        "gradients": gradients,
-        "function": typical(predictions),
-        "weights": typical(flat[..., chosen]),
-        "spread": float(np.median(np.std(predictions, axis=(0, 1)))),
-    }
-
-
-def table(results):
-    """A line a contender."""
-    rows = []
-    base = results.get("symjax HMC", next(iter(results.values())))["spread"]
-    for name, r in results.items():
-        kilo = r["gradients"] / 1000
-        row = [name, f"{kilo:,.0f}k", f"{1e6 * r['seconds'] / r['gradients']:.2f}"]
-        for part in ("function", "weights"):
-            row += [f"{r[part] / kilo:.2f}", f"{r[part] / r['seconds']:,.0f}"]
-        rows.append([*row, f"{r['spread'] / base:.2f}"])
-    header = ["", "gradients", "µs a gradient", "ESS / 1,000 gradients", "ESS / s"]
-    header += ["weights: ESS / 1,000", "ESS / s", "spread"]
-    return moments.table(header, rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Benchmarks, a subcommand of `scripts/benchmark.py` a module."""

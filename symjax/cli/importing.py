@@ -1,0 +1,108 @@
+"""`symjax import`: samples and checkpoints from elsewhere as a run."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from symjax import interop, progress, store
+from symjax.cli import posteriors
+from symjax.cli.analyses import Import
+from symjax.cli.posteriors import Posterior
+from symjax.types import Params
+
+
+def execute(command: Import, console: Console) -> Path:
+    """Write a run whose draws are those of the files.
+
+    Raises:
+        ValueError: if the files are not of one kind, or not of this network.
+    """
+    if not command.files:
+        raise ValueError("`files` must name at least one file.")
+    endings = [path.suffix == ".safetensors" for path in command.files]
+    if len(set(endings)) > 1:
+        raise ValueError(
+            "`files` must all end in .safetensors or all be pickles, got "
+            f"{command.files[endings.index(True)]} and "
+            f"{command.files[endings.index(False)]}."
+        )
+    command = replace(command, problem=posteriors.resolved(command.problem))
+    built = posteriors.build(command.problem)
+    parts = _read_all(command, built)
+    first = next(parts)
+    if endings[0]:  # Each an independent network.
+        first = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, *parts)
+    chains, each = jax.tree.leaves(first)[0].shape[:2]
+    num_draws = each if endings[0] else each * len(command.files)
+    path = command.out or Path("runs", f"imported-{command.problem.model}")
+    run = store.create(
+        path,
+        config=_config(command, built, num_draws),
+        params=built.shapes,
+        info={},
+        num_chains=chains,
+        num_draws=num_draws,
+        num_iterations=1,
+        kept=None,
+    )
+    with store.hold(run.path):
+        run.append(first, 0, None, 0)
+        for number, part in enumerate(parts, start=1):
+            run.append(part, number * each, None, 0)
+        state = {"done": jnp.asarray(num_draws)}
+        run.commit(state, iteration=0, num_draws=num_draws, finished=True)
+    console.print(
+        f"Imported: {run.path}, {num_draws} draws of {chains} chains or networks.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return run.path
+
+
+def _read_all(command: Import, built: Posterior) -> Iterator[Params]:
+    """The parameters of each file, all with the axes of the first.
+
+    Raises:
+        ValueError: if a file has others.
+    """
+    total, shape = len(command.files), None
+    with progress.bar("Reading", total) as update:
+        for number, path in enumerate(command.files, start=1):
+            params = interop.read(path).params(command.problem.model, built.shapes)
+            found = jax.tree.leaves(params)[0].shape[:2]
+            shape = shape or found
+            if found != shape:
+                raise ValueError(
+                    f"{path} holds {found[0]} chains of {found[1]} draws, but "
+                    f"{command.files[0]} {shape[0]} of {shape[1]}."
+                )
+            update(number, "")
+            yield params
+
+
+def _config(command: Import, built: Posterior, num_draws: int) -> dict[str, object]:
+    """What the run records."""
+    return {
+        "command": "import",
+        "options": {
+            "files": [str(path) for path in command.files],
+            "problem": asdict(command.problem),
+        },
+        "files": _digests(command.files),
+        "data_fingerprint": built.dataset.fingerprint,
+        "run": {"num_draws": num_draws, "num_discarded": 0, "thinning": 1},
+    }
+
+
+def _digests(files: Sequence[Path]) -> dict[str, str]:
+    digests = {}
+    for path in files:
+        with path.open("rb") as file:
+            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests

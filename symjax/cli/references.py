@@ -1,0 +1,201 @@
+"""Bundles as references: what they predict, and whether a method is of their data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+from symjax import store
+from symjax.cli import chains, describing, posteriors
+from symjax.cli.bundles import DIAGNOSTICS
+from symjax.cli.members import Member
+from symjax.cli.options import Problem, rebuild
+from symjax.cli.posteriors import Posterior
+from symjax.data import Dataset
+from symjax.evaluation import Convergence, Predictions
+from symjax.report import Averages, Method
+from symjax.store import Bundle
+from symjax.store.bundle_layout import DamagedBundleError
+
+
+_TOLERANCE = 1e-3
+
+
+def find(word: str | None) -> Bundle | None:
+    """The bundle that was named as a reference; None where it is something else."""
+    if word is None or not store.is_bundle(word):
+        return None
+    return store.read_bundle(word)
+
+
+def method(bundle: Bundle) -> Method:
+    """What a bundle predicts, as the report takes it.
+
+    Raises:
+        DamagedBundleError: if it predicts what is impossible.
+    """
+    provenance = bundle.about["provenance"]
+    seconds, gradients = (
+        _number(provenance.get(name)) for name in ("seconds", "gradients")
+    )
+    if bundle.task == "regression":
+        mean, std = (bundle.read(f"predictions/{name}") for name in ("mean", "std"))
+        if not (std > 0).all():
+            raise DamagedBundleError(bundle.path, "predictions/std is not above 0")
+        return Method(bundle.name, mean, std, seconds, gradients=gradients)
+    averages = Averages(_predictions(bundle), _convergence(bundle))
+    probs = averages.predictions.probs_by_chain
+    logits = np.log(np.maximum(probs, np.finfo(float).tiny))[:, None]
+    return Method(
+        bundle.name, logits, seconds=seconds, gradients=gradients, averages=averages
+    )
+
+
+def targets(bundle: Bundle) -> np.ndarray:
+    """The true classes or values of the test set.
+
+    Raises:
+        DamagedBundleError: if there are classes beyond those that are predicted.
+    """
+    if bundle.task == "regression":
+        return bundle.read("test/targets")
+    labels = bundle.read("test/labels")
+    num_classes = bundle.about["arrays"]["predictions/probs"][1][2]
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise DamagedBundleError(bundle.path, "test/labels are not all classes")
+    return labels.astype(np.int64)
+
+
+def require_same_data(bundle: Bundle, runs: Sequence[Member]) -> None:
+    """Require runs of the data that a bundle is of.
+
+    Raises:
+        ValueError: saying how they differ.
+    """
+    for name, _, built in runs:
+        if built.dataset.fingerprint != bundle.fingerprint:
+            raise ValueError(
+                f"`--reference`: {name} must be of the data that {bundle.name} is of, "
+                f"but {difference(bundle, built.dataset)}. Fit it to those data, or "
+                "make a reference of its own."
+            )
+
+
+def notes(bundle: Bundle, runs: Sequence[Member]) -> tuple[str, ...]:
+    """Of the bundle, and of each run of another posterior, one sentence each."""
+    said = bundle.about["diagnostics"]["sentence"]
+    return (f"{bundle.name} says of itself: {said}", *_other_posteriors(bundle, runs))
+
+
+def _other_posteriors(bundle: Bundle, runs: Sequence[Member]) -> list[str]:
+    """Of each run that is of another posterior, in which options."""
+    theirs = bundle.about["posterior"]["problem"]
+    found = []
+    for name, run, _ in runs:
+        ours = asdict(chains.rebuild_command(run).problem)
+        different = [
+            f"{key} {_shown(ours.get(key))} instead of {_shown(value)}"
+            for key, value in theirs.items()
+            if key != "data" and _shown(ours.get(key)) != _shown(value)
+        ]
+        if different:
+            found.append(
+                f"{name} is of another posterior than {bundle.name}: "
+                f"{', '.join(different)}."
+            )
+    return found
+
+
+def posterior(bundle: Bundle, data: str | None = None) -> Posterior:
+    """The log posterior, network and data that a bundle is of, built again.
+
+    Args:
+        bundle: The bundle.
+        data: Where the data are, if not where its name says, such as a file.
+
+    Raises:
+        ValueError: if they are not those of the bundle, or it has options that are not
+            known here.
+    """
+    defined = bundle.about["posterior"]["problem"]
+    known = {field.name for field in fields(Problem)}
+    if not set(defined) <= known:
+        raise ValueError(
+            f"{bundle.name} defines its posterior with {sorted(set(defined) - known)}, "
+            "which this symjax does not know: upgrade it."
+        )
+    problem = rebuild(Problem, defined)
+    with posteriors.named(bundle.name):
+        built = posteriors.build(replace(problem, data=data or problem.data))
+    if built.dataset.fingerprint != bundle.fingerprint:
+        raise ValueError(
+            f"{built.dataset.name} must be the data of {bundle.name}, but "
+            f"{difference(bundle, built.dataset)}."
+        )
+    return built
+
+
+def difference(bundle: Bundle, dataset: Dataset) -> str:
+    """How data differ from those of a bundle, in words."""
+    theirs, ours = bundle.about["posterior"]["data"], describing.describe(dataset)
+    found = [
+        f"{key.replace('_', ' ')} is {ours[key]}, not {theirs[key]}"
+        for key in ("name", "num_train", "num_test", "num_outputs", "input_shape")
+        if key in theirs and theirs[key] != ours[key]
+    ]
+    mark = f"the fingerprint is {ours['fingerprint'][:12]}, not "
+    return ", ".join([*found, f"{mark}{theirs['fingerprint'][:12]}"])
+
+
+def _predictions(bundle: Bundle) -> Predictions:
+    """The averages over draws.
+
+    Raises:
+        DamagedBundleError: if they are no averages of probabilities.
+    """
+    read = {
+        name: bundle.read(f"predictions/{name}").astype(float)
+        for name in ("probs", "mean_entropy", "mean_logits")
+    }
+    probs, votes = read["probs"], bundle.read("predictions/votes")
+    sums = probs.sum(axis=-1, keepdims=True)
+    if (abs(sums - 1) > _TOLERANCE).any() or (probs < 0).any():
+        raise DamagedBundleError(bundle.path, "predictions/probs are no probabilities")
+    total = len(probs) * bundle.about["draws"]["of_the_run"]
+    if (votes < 0).any() or (votes.sum(axis=1) != total).any():
+        raise DamagedBundleError(
+            bundle.path, f"predictions/votes are not those of {total} draws"
+        )
+    return Predictions(
+        probs / sums, read["mean_entropy"], read["mean_logits"], votes.astype(int), None
+    )
+
+
+def _convergence(bundle: Bundle) -> Convergence:
+    """That of the probabilities of all draws, as the run had it."""
+    arrays = {name: {"": bundle.read(f"diagnostics/{name}")} for name in DIAGNOSTICS}
+    said = bundle.about["diagnostics"]["all_draws"]
+    rhat = arrays["rhat"][""]
+    return Convergence(
+        **arrays,
+        num_quantities=rhat.size,
+        num_judged=said["num_judged"],
+        num_constant=said["num_constant"],
+        num_non_finite=0,
+        withheld=None,
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A cost, if it is one."""
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,108 @@
+"""Every subcommand of the benchmark, at its smallest scale."""
+
+import importlib
+import json
+import shlex
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+COMMANDS = {
+    "leapfrog": "--contenders symjax numpyro --num-leapfrogs 2 --num-transitions 2",
+    "gradient": "--forces highest bfloat16 --micro-batches 30 --num-gradients 2 "
+    "--matrix 64",
+    "chains": "--counts 1 --meshes chain=1,data=2 --num-leapfrogs 2",
+    "memory": "--sizes 8000 --problems digits --micro-batches 30",
+    "store": "--size 100 --num-draws 20 --num-slow-draws 2",
+    "rebasin": "--pair 3 --draws 2 4 --width 3 --widths 2 3 --memory",
+    "diagnostics": "--sizes 10 20 --num-draws 20 --memory",
+    "evaluate": "--num-draws 20 --num-examples 20 --num-members 3 --num-weights 20 "
+    "--growth 2",
+    "startup": "--imports --problems digits",
+    "blas": "--num-gradients 2",
+    "peers": "--peers symjax 'numpyro MCMC' torch --num-leapfrogs 2 --num-draws 10 "
+    "--num-climb 2 --num-warmup 2 --num-chains 2",
+    "precision": "--problem digits --forces bfloat16 --num-climb 2 "
+    "--num-warmup 2 --num-draws 10 --num-energies 1",
+    "samplers": "--only 'symjax HMC' 'blackjax HMC' --widths 2 --num-chains 2 "
+    "--num-draws 10 --num-warmup 5 --num-climb 2",
+    "recovery": "--models 'MLP, tanh' --tries 2 --noise 0.1",
+    "assignment": "--sizes 4 --problems 1 2 --noise 0.3",
+    "infer": "--depths 1",
+}
+WITHOUT_REPEATS = ("memory", "recovery")
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        yield importlib.import_module
+
+
+def test_every_subcommand_is_tried(scripts):
+    folder = Path(scripts("benchmark").__file__).parent / "benchmarks"
+    modules = {path.stem for path in folder.glob("*.py")}
+    assert set(COMMANDS) <= modules
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_prints_its_table_and_writes_its_figures(
+    scripts, name, tmp_path, monkeypatch, capsys
+):
+    repeats = "" if name in WITHOUT_REPEATS else "--repeats 2"
+    words = f"benchmark {name} --scale tiny {COMMANDS[name]} {repeats} --out {tmp_path}"
+    monkeypatch.setattr("sys.argv", shlex.split(words))
+    scripts("benchmark").main()
+    found = json.loads((tmp_path / f"{name}.json").read_text())
+    assert found["benchmark"] == name
+    assert "cpu" in found["device"]
+    assert found["versions"]["jax"] == jax.__version__
+    assert found["figures"]
+    said = capsys.readouterr().out
+    for one in found["figures"]:
+        assert one["name"][:20] in said
+        values = [one[key] for key in ("low", "median", "high")]
+        assert values == sorted(values) or np.isnan(values).any()
+        assert one["is_met"] is None
+
+
+def test_a_figure_holds_quartiles_and_judges_the_median(scripts):
+    figures = scripts("benchmarks.figures")
+    values = [5.0, 1.0, 2.0, 3.0, 4.0]
+    found = figures.figure("", "", "", values, at_most=3)
+    assert (found.low, found.median, found.high) == (2, 3, 4)
+    assert found.is_met
+    assert not figures.figure("", "", "", values, at_most=2.9).is_met
+    assert figures.figure("", "", "", values, at_least=3).is_met
+    assert not figures.figure("", "", "", values, at_least=3.1).is_met
+
+
+def test_operations_are_counted_by_hand(scripts):
+    count = scripts("benchmarks.gradient").count_operations
+    a, b = jnp.ones((3, 5)), jnp.ones((5, 7))
+    assert count(lambda a, b: a @ b)(a, b) == 2 * 3 * 5 * 7
+    both = count(jax.grad(lambda a, b: jnp.sum((a @ b) ** 2), (0, 1)))(a, b)
+    assert both == 3 * (2 * 3 * 5 * 7)
+
+    def repeated(a):
+        return jax.lax.scan(lambda c, _: (c @ a, None), a, None, length=4)[0]
+
+    assert count(repeated)(jnp.ones((3, 3))) == 4 * 2 * 27
+    images, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 4))
+
+    def conv(x, w, stride=1):
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, stride), "VALID", dimension_numbers=names
+        )
+
+    once = 2 * (2 * 6 * 6 * 4) * 27
+    assert count(conv)(images, kernel) == once
+    # Without padding, what comes back to the inputs is multiplied as often.
+    back = count(jax.grad(lambda w: jnp.sum(conv(images, w) ** 2)))(kernel)
+    assert back == 2 * once

@@ -1,0 +1,219 @@
+"""The competition's files and scores, against SciPy and its evaluator's formulas."""
+
+import importlib
+import json
+import zipfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import tyro
+
+from symjax import densities, evaluation, store
+from symjax.cli import Command, chains, posteriors
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        return importlib.import_module("competition2021")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A regression of 12 networks and a classification of two, drawn at random."""
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)), rng.normal(5, 20, size=60)
+    split = {"x_train": x[:40], "y_train": y[:40], "x_test": x[40:], "y_test": y[40:]}
+    np.savez(folder / "uci.npz", **split)
+    labels = {
+        key: (value > 5).astype(int) for key, value in split.items() if "y" in key
+    }
+    np.savez(folder / "imdb.npz", **split | labels)
+    for name, count in (("uci", 12), ("imdb", 2)):
+        words = f"fit --data {folder}/{name}.npz --widths 3 --num-members {count}"
+        words += " --noise heteroscedastic" if name == "uci" else ""
+        command = tyro.cli(Command, args=words.split())
+        built = posteriors.build(command.problem)
+        draws = jax.tree.map(
+            lambda leaf, n=count: rng.normal(size=(n, 1, *leaf.shape)).astype(
+                np.float32
+            ),
+            built.shapes,
+        )
+        kept = store.create(
+            folder / name,
+            config=chains.describe(command, built),
+            params=built.shapes,
+            info={"log_density": np.float32(0)},
+            num_chains=count,
+            num_draws=1,
+            num_iterations=1,
+        )
+        kept.append(draws, 0, {"log_density": np.zeros((count, 1), np.float32)}, 0)
+        kept.commit({"done": np.array(1)}, iteration=1, num_draws=1, finished=True)
+    return folder
+
+
+def run(script, monkeypatch, *words):
+    monkeypatch.setattr("sys.argv", ["competition2021", *map(str, words)])
+    script.main()
+
+
+def evaluator(name, predictions, reference):
+    """What the competition computes, written again from its published formulas."""
+    if name == "uci":
+        pairs = zip(predictions, reference, strict=True)
+        return [-np.mean([scipy.stats.wasserstein_distance(*pair) for pair in pairs])]
+    same = np.argmax(predictions, axis=-1) == np.argmax(reference, axis=-1)
+    distances = np.linalg.norm(predictions - reference, ord=1, axis=-1) / 2
+    return [np.mean(same), np.mean(distances)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "public"), [("medmnist", 1500, 1000), ("imdb", 300, None)]
+)
+def test_scores_of_files_are_those_of_the_evaluator(
+    script, tmp_path, monkeypatch, name, rows, public
+):
+    rng = np.random.default_rng(0)
+    columns = script.TASKS[name].columns
+    one, two = rng.dirichlet(np.ones(columns), size=(2, rows))
+    np.savetxt(tmp_path / "mine.csv", one)
+    np.savetxt(tmp_path / "hmc.csv", two, delimiter=",")
+    run(
+        script, monkeypatch, "score", name, tmp_path / "mine.csv", "--reference",
+        tmp_path / "hmc.csv", "--json", tmp_path / "scores.json",
+    )  # fmt: skip
+    found = json.loads((tmp_path / "scores.json").read_text())
+    assert list(found) == (["public", "full"] if public else ["full"])
+    for part, stop in (("public", public), ("full", None)):
+        if part in found:
+            expected = evaluator(name, one[:stop], two[:stop])
+            assert list(found[part].values()) == pytest.approx(expected, abs=1e-14)
+
+
+def test_samples_are_scored_by_their_distance_to_those_of_hmc(
+    script, tmp_path, monkeypatch
+):
+    rng = np.random.default_rng(1)
+    one, two = rng.normal(size=(2, 120, 1000)) * rng.uniform(0.5, 2, (2, 120, 1))
+    np.savetxt(tmp_path / "uci_samples.csv", one)
+    # HMC's file has a sample a row.
+    np.savetxt(tmp_path / "hmc.csv", two.T)
+    with zipfile.ZipFile(tmp_path / "submission.zip", "w") as archive:
+        archive.write(tmp_path / "uci_samples.csv", "uci_samples.csv")
+    for source in ("uci_samples.csv", "submission.zip"):
+        run(
+            script, monkeypatch, "score", "uci", tmp_path / source, "--reference",
+            tmp_path / "hmc.csv", "--json", tmp_path / "scores.json",
+        )  # fmt: skip
+        found = json.loads((tmp_path / "scores.json").read_text())
+        for part, stop in (("public", 100), ("full", None)):
+            expected = evaluator("uci", one[:stop], two[:stop])
+            assert [found[part]["minus_wasserstein"]] == pytest.approx(
+                expected, rel=1e-9
+            )
+
+
+def test_published_predictions_are_read_by_the_name_of_the_task(script, data_folder):
+    path = str(data_folder / "hmc_reference" / "izmailov2021_predictions.npz")
+    for name, rows in (("cifar10", 10_000), ("imdb", 25_000), ("medmnist", 2000)):
+        reference = script.read(name, path)
+        assert reference.shape == (rows, script.TASKS[name].columns)
+        rng = np.random.default_rng(0)
+        mine = rng.dirichlet(np.ones(reference.shape[1]), size=rows)
+        mine = (mine + 3 * reference) / 4
+        found = script.scores(name, mine, reference)
+        expected = evaluator(name, mine, reference)
+        assert list(found["full"].values()) == pytest.approx(expected, abs=1e-12)
+        assert 0.5 < found["full"]["agreement"] < 1
+        same = script.scores(name, reference, reference)["full"]
+        assert same == {"agreement": 1.0, "total_variation": 0.0}
+
+
+def test_a_runs_probabilities_are_written_and_read_again(
+    script, runs, tmp_path, monkeypatch
+):
+    run(
+        script, monkeypatch, "write", "imdb", runs / "imdb", "--out", tmp_path / "a.csv"
+    )
+    run(
+        script,
+        monkeypatch,
+        "write",
+        "imdb",
+        tmp_path / "a.csv",
+        "--out",
+        tmp_path / "b.csv",
+    )
+    kept = store.open(runs / "imdb")
+    built = chains.posterior_of(kept)
+    logits = evaluation.predict(built.apply, kept.read(), built.dataset.test.x)
+    expected = scipy.special.softmax(logits.astype(float), axis=-1).mean(axis=(0, 1))
+    for name in ("a.csv", "b.csv"):
+        np.testing.assert_allclose(np.genfromtxt(tmp_path / name), expected, rtol=1e-5)
+    with pytest.raises(SystemExit, match="regression, which imdb is not"):
+        run(script, monkeypatch, "write", "imdb", runs / "uci")
+
+
+def test_a_runs_samples_are_of_the_mixture_in_the_unit_of_the_file(
+    script, runs, tmp_path, monkeypatch
+):
+    out = tmp_path / "submission.zip"
+    run(script, monkeypatch, "write", "uci", runs / "uci", "--out", out)
+    with zipfile.ZipFile(out) as archive, archive.open("uci_samples.csv") as file:
+        samples = np.genfromtxt(file)
+    kept = store.open(runs / "uci")
+    built = chains.posterior_of(kept)
+    outputs = evaluation.predict(built.apply, kept.read(), built.dataset.test.x)
+    mean, std = map(np.asarray, densities.mean_and_scale(outputs))
+    with np.load(runs / "uci.npz") as file:
+        y = file["y_train"]
+    mean = mean.reshape(12, 20) * y.std() + y.mean()
+    std = std.reshape(12, 20) * y.std()
+    assert samples.shape == (20, 1000)
+    for i, row in enumerate(samples):
+        cdf = lambda z, i=i: scipy.stats.norm.cdf(
+            z[:, None], mean[:, i], std[:, i]
+        ).mean(axis=1)
+        # Samples are shared out over the draws, which only lessens the distance.
+        assert scipy.stats.kstest(row, cdf).pvalue > 1e-6
+    with pytest.raises(SystemExit, match="holds uci_samples.csv already"):
+        run(script, monkeypatch, "write", "uci", runs / "uci", "--out", out)
+
+
+def test_every_draw_gives_as_many_samples_as_every_other(script):
+    mean = np.arange(3.0)[:, None] * np.ones(2)
+    samples = script.draw(mean, np.full((3, 2), 1e-9), seed=0)
+    counts = np.unique(samples.round(), return_counts=True)[1] / 2
+    assert sorted(counts) == [333, 333, 334]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("imdb", "0.5 0.6\n", "sum"),
+        ("imdb", "0.2 0.3 0.5\n", "rows of 2 classes for imdb"),
+        ("uci", "1 2 3\n", "rows of 1000 samples for uci"),
+        ("uci", "one\n", "one"),
+        ("imdb", None, "no file"),
+    ],
+)
+def test_wrong_files_are_refused(script, tmp_path, monkeypatch, name, text, message):
+    path = tmp_path / "mine.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        run(script, monkeypatch, "score", name, path, "--reference", path)
+
+
+def test_files_of_other_examples_are_refused(script):
+    one = np.full((3, 2), 0.5)
+    with pytest.raises(ValueError, match="one shape"):
+        script.scores("imdb", one, one[:2])

@@ -1,0 +1,105 @@
+"""The fused kernels, interpreted, against the same networks in flax and XLA.
+
+Interpreted kernels run what a GPU runs, but for the hardware's tanh; the compiled ones
+are compared by `scripts/benchmark.py gradient`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from symjax import models
+from symjax.models.fused import find, resnet
+from symjax.models.fused.block import Layer, residual_block
+from symjax.models.fused.resnet import _conv_frn
+
+
+def layers(generator, channels):
+    def normal(*shape):
+        return generator.normal(size=shape).astype(np.float32)
+
+    return [
+        Layer(
+            normal(3, 3, channels, channels) / np.sqrt(9 * channels),
+            0.1 * normal(channels),
+            1 + 0.2 * normal(channels),
+            0.2 * normal(channels),
+            -0.5 + 0.2 * normal(channels),
+        )
+        for _ in range(2)
+    ]
+
+
+def plain_block(maps, one, two):
+    return jax.nn.silu(maps + _conv_frn(jax.nn.silu(_conv_frn(maps, one)), two))
+
+
+@pytest.mark.parametrize(("side", "channels"), [(32, 16), (16, 32), (8, 64)])
+def test_a_fused_block_and_its_gradient_are_those_of_the_plain_one(side, channels):
+    """For two chains at once, as `vmap` runs them."""
+    generator = np.random.default_rng(side)
+    shape = 2, 3, side, side, channels
+    maps, gradient = (generator.normal(size=shape).astype(np.float32) for _ in "ab")
+    weights = [layers(generator, channels) for _ in range(2)]
+    weights = jax.tree.map(lambda *leaves: np.stack(leaves), *weights)
+
+    def run(block):
+        def one(maps, weights, gradient):
+            out, pull = jax.vjp(block, maps, *weights)
+            return out, pull(gradient)
+
+        with jax.default_matmul_precision("highest"):
+            return jax.jit(jax.vmap(one))(maps, weights, gradient)
+
+    for fused, plain in zip(
+        jax.tree.leaves(run(residual_block)),
+        jax.tree.leaves(run(plain_block)),
+        strict=True,
+    ):
+        assert fused.shape == plain.shape
+        np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5 * abs(plain).max())
+
+
+def test_a_block_in_bfloat16_is_as_near_as_the_plain_one_is():
+    generator = np.random.default_rng(1)
+    maps = generator.normal(size=(4, 8, 8, 64)).astype(np.float32)
+    weights = layers(generator, 64)
+
+    def gradient(block, dtype):
+        def total(maps, weights):
+            return jnp.sum(block(maps.astype(dtype), *weights).astype(jnp.float32))
+
+        return jax.tree.leaves(jax.jit(jax.grad(total, argnums=(0, 1)))(maps, weights))
+
+    def error(leaves):
+        pairs = zip(leaves, gradient(plain_block, jnp.float32), strict=True)
+        return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
+
+    plain = error(gradient(plain_block, jnp.bfloat16))
+    assert error(gradient(residual_block, jnp.bfloat16)) < 1.2 * plain < 0.1
+
+
+def test_the_fused_network_is_the_network():
+    model = models.build("resnet20_frn", 10, activation="silu")
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(2, 32, 32, 3)).astype(np.float32)
+    params = jax.tree.map(
+        lambda leaf: leaf + 0.1 * generator.normal(size=leaf.shape).astype(np.float32),
+        jax.jit(model.init)(jax.random.key(0), x),
+    )
+
+    fused = jax.jit(lambda *a: resnet.apply(*a, dtype=jnp.float32))(params, x)
+    plain = jax.jit(model.apply)(params, x)
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-4 * abs(plain).max())
+
+
+def test_no_kernel_is_used_where_none_fits():
+    assert find(models.build("resnet20_frn", 10)) is None  # There is no GPU here.
+    assert find(models.build("mlp", 10)) is None
+    model = models.build("resnet20_frn", 3, width=4)
+    x = np.random.default_rng(0).normal(size=(2, 12, 12, 1)).astype(np.float32)
+    params = jax.jit(model.init)(jax.random.key(0), x)
+    fused = jax.jit(lambda *a: resnet.apply(*a, dtype=jnp.float32))(params, x)
+    plain = jax.jit(model.apply)(params, x)
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)

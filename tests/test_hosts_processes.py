@@ -1,0 +1,174 @@
+"""Several processes as one program: how they compute, agree, and end."""
+
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hosts_program import NUM_CHAINS, execute
+from together import (
+    COMMAND,
+    HEARTBEAT,
+    LONG,
+    collect,
+    processes,
+    run_all,
+    wait_for_commit,
+)
+
+import symjax
+from symjax import mesh, store
+
+
+def assert_same_run(path, name, shape, tolerance=0.0, devices=4, **changes):
+    """What several processes wrote is what this one makes on as many devices."""
+    made = mesh.make_mesh(NUM_CHAINS, jax.devices()[:devices], mesh.parse_shape(shape))
+    expected = execute(name, made, None, **changes)
+    kept = store.open(path)
+    assert kept.committed.finished
+    like = jax.tree.map(lambda leaf: leaf[0, 0], expected.draws)
+    pairs = [(kept.read(like=like), expected.draws)]
+    if expected.warmup is not None:
+        pairs.append((kept.warmup(like=like), expected.warmup))
+    pairs.append((kept.info(), expected.info._asdict()))
+    for found, wanted in pairs:
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_two_processes_make_the_draws_of_one(tmp_path):
+    """Bit for bit, where no sum over the examples crosses the processes."""
+    apart = ("hmc", "nuts", "sghmc", "ensemble", "ghmc")
+    words = [f"{name}:chain=4,data=1" for name in apart]
+    words += ["hmc:chain=2,data=2", "sghmc:chain=1,data=4"]
+    codes, outputs = run_all([["hosts_program.py", tmp_path, *words]] * 2, 280)
+    assert codes == [0, 0], outputs
+    assert outputs[0].endswith("made on 2 4\n")
+    for word in words:
+        name, shape = word.split(":")
+        tolerance = 1e-4 if shape.startswith("chain=1") else 0.0
+        assert_same_run(tmp_path / word, name, shape, tolerance)
+        assert len(list((tmp_path / word / "logs").iterdir())) == 2
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_host_that_is_killed_is_named_and_its_run_goes_on(tmp_path, lost):
+    """On two processes, or on one: no draw is lost, wrong or twice."""
+    word, path = "hmc:chain=4,data=1", tmp_path / "hmc:chain=4,data=1"
+    command = ["hosts_program.py", tmp_path, word, "num_draws=300"]
+    with processes([command] * 2) as started:
+        wait_for_commit(started, path)
+        started[lost].kill()
+        begin = time.monotonic()
+        codes, outputs = collect(started, 60)
+        assert time.monotonic() - begin < HEARTBEAT + 5
+    assert codes[lost] == -signal.SIGKILL
+    assert codes[0] == 75 if lost else codes[1] not in (0, 1, 2, 42)
+    done = store.open(path).committed
+    assert not done.finished
+    saved = f"Saved in {path}: {done.iteration} iterations, {done.num_draws} draws"
+    log = (path / "logs" / f"host-{1 - lost}.log").read_text()
+    last = log.splitlines()[-1]
+    # JAX ends the others at once when host 0 is lost.
+    assert "Host 1 (" in last if lost else "because host 0 was lost" in last, log
+    assert saved in last
+    if lost:
+        codes, outputs = run_all([command] * 2)
+        assert codes == [0, 0], outputs
+        assert_same_run(path, "hmc", "chain=4,data=1", num_draws=300)
+        return
+    made = mesh.make_mesh(NUM_CHAINS, jax.devices()[:4], (4, 1))
+    with pytest.warns(UserWarning, match="began with devices 4 x cpu, this is 8"):
+        execute("hmc", made, store.open(path), num_draws=300)
+    assert_same_run(path, "hmc", "chain=4,data=1", num_draws=300)
+
+
+def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
+    """SIGTERM to one: exit code 42, what to type, and that continues on one process."""
+    path = tmp_path / "run"
+    with processes([[*LONG, "--out", path]] * 2) as started:
+        wait_for_commit(started, path)
+        started[1].send_signal(signal.SIGTERM)
+        codes, outputs = collect(started, 60)
+    assert codes == [42, 42], outputs
+    done = store.open(path).committed
+    assert done.has_state
+    assert f"Stopped at iteration {done.iteration} of 100010" in outputs[0]
+    assert f"Continue with: symjax sample --resume {path}" in outputs[0]
+    assert "Error" not in outputs[1]  # It is in the log.
+    log = (path / "logs" / "host-1.log").read_text()
+    assert f"Continue with: symjax sample --resume {path}" in log
+    # On one process, for as long as it takes to see that it goes on.
+    with processes([[*COMMAND, "sample", "--resume", path]]) as started:
+        wait_for_commit(started, path, after=done.iteration)
+        started[0].send_signal(signal.SIGTERM)
+        codes, outputs = collect(started, 60)
+    assert codes == [42], outputs
+
+
+FAULT = (
+    "import symjax.progress as p\n"
+    "def bar(*a, **k): raise KeyError('no such thing')\n"
+    "p.bar = bar\n"
+)
+
+
+def test_an_exception_on_one_host_ends_all(tmp_path):
+    """At once there, within seconds elsewhere, with its words and its exit code."""
+    path = tmp_path / "run"
+    broken = ["-c", FAULT + LONG[1], *LONG[2:]]
+    codes, outputs = run_all([[*LONG, "--out", path], [*broken, "--out", path]], 100)
+    assert codes == [1, 1], outputs
+    assert "stopped: KeyError: 'no such thing'. Saved in" in outputs[0]
+    log = (path / "logs" / "host-1.log").read_text()
+    assert "Traceback" in log
+
+
+OTHER_VERSION = (
+    "import importlib.metadata as m, sys\n"
+    "real = m.version\n"
+    "m.version = lambda name: '0.0.1' if name == 'scipy' else real(name)\n"
+)
+
+
+def test_hosts_that_differ_are_refused(tmp_path):
+    """In a seed, a version, and an edit that git would not tell from another one."""
+    path, edited = tmp_path / "run", tmp_path / "edited"
+    shutil.copytree(Path(symjax.__file__).parent, edited / "symjax")
+    with (edited / "symjax" / "energies.py").open("a") as file:
+        file.write("# Only here.\n")
+    other = f"{OTHER_VERSION}sys.path.insert(0, {str(edited)!r})\n{LONG[1]}"
+    end = [*LONG[2:], "--out", path, "--seed"]
+    codes, outputs = run_all([[*LONG[:2], *end, 0], ["-c", other, *end, 1]], 100)
+    assert codes == [2, 2], outputs
+    for output in outputs:
+        for name, value in (("--seed", "1 "), ("scipy", "0.0.1 ")):
+            assert f"{name} is {value}on host 1 (" in output
+        assert "symjax/energies.py is " in output
+        assert output.count(" on host 1 (") <= 4, output
+    assert not path.exists()
+
+
+def test_hosts_with_other_data_are_refused(tmp_path):
+    """The same name of a file, with one number changed on host 1."""
+    draw = np.random.default_rng(0)
+    arrays = {f"x_{part}": draw.normal(size=(12, 3)) for part in ("train", "test")}
+    arrays |= {f"y_{part}": np.arange(12) % 2 for part in ("train", "test")}
+    path, files = tmp_path / "run", [tmp_path / "one.npz", tmp_path / "other.npz"]
+    for file in files:
+        np.savez(file, **arrays)
+        arrays["x_train"][3, 1] += 1
+    other = (
+        f"import numpy as n\nr = n.load\nn.load = lambda f, **k: r({str(files[1])!r})\n"
+    )
+    end = [*LONG[2:], "--data", files[0], "--out", path]
+    commands = [["-c", before + LONG[1], *end] for before in ("", other)]
+    codes, outputs = run_all(commands, 100)
+    assert codes == [2, 2], outputs
+    for output in outputs:
+        assert "the data's fingerprint is " in output
+        assert " on host 1 (" in output
+    assert not path.exists()

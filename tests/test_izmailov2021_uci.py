@@ -1,0 +1,240 @@
+"""The UCI program: its posteriors, scores and tables, far below its smallest scale."""
+
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import sklearn.datasets
+import sklearn.model_selection
+import sklearn.preprocessing
+
+from symjax import densities, posterior, store
+from symjax.cli import chains, members
+from symjax.types import Data
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """The four modules, which import each other by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        main = importlib.import_module("izmailov2021_uci")
+    return SimpleNamespace(
+        main=main, methods=main.methods, problems=main.problems, scores=main.scores
+    )
+
+
+@pytest.fixture(scope="module")
+def reproduced(scripts, tmp_path_factory):
+    """The folder of a run of all methods on diabetes."""
+    out = tmp_path_factory.mktemp("uci")
+    scale = scripts.methods.Scale(2, 2, 0.05, 0.05, 2, (20,), (1e-6, 1e6), 500)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scripts.main.SCALES, "tiny", scale)
+        words = f"uci --scale tiny --data diabetes --out {out} --minutes 5"
+        patch.setattr("sys.argv", words.split())
+        scripts.main.main()
+        times = {path: path.stat().st_mtime_ns for path in out.glob("*/*.json")}
+        # All is there: the second call only prints.
+        scripts.main.main()
+        assert times == {path: path.stat().st_mtime_ns for path in times}
+        patch.setattr("sys.argv", [*words.split(), "--num-draws", "7"])
+        with pytest.raises(SystemExit, match="made with other options"):
+            scripts.main.main()
+    return out
+
+
+def network(params, x):
+    """Means and noise of any draws, in NumPy, float64."""
+    first, second = params["params"]["Dense_0"], params["params"]["Dense_1"]
+    hidden = x @ first["kernel"].astype(float) + first["bias"][..., None, :]
+    outputs = np.maximum(hidden, 0) @ second["kernel"] + second["bias"][..., None, :]
+    return outputs[..., 0], np.logaddexp(0, outputs[..., 1])
+
+
+def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, reproduced):
+    """Against SciPy and scikit-learn, from the draws that are kept."""
+    found = json.loads((reproduced / "diabetes" / "hmc.json").read_text())
+    kept = store.open(reproduced / "diabetes" / "hmc").read()
+    x, y_all = sklearn.datasets.load_diabetes(return_X_y=True)
+    assert found["num_draws"] == 20
+    for i, row in enumerate(found["splits"]):
+        # Two chains of every split, one split after the other.
+        draws = jax.tree.map(lambda leaf, i=i: leaf[2 * i : 2 * i + 2], kept)
+        x_train, x_test, y_train, y = sklearn.model_selection.train_test_split(
+            x, y_all, test_size=0.2, random_state=i
+        )
+        scaler = sklearn.preprocessing.StandardScaler().fit(x_train)
+        mean, std = network(draws, scaler.transform(x_test))
+        mean, std = mean * y_train.std() + y_train.mean(), std * y_train.std()
+        logs = scipy.stats.norm.logpdf(y, mean, std).reshape(-1, len(y))
+        log_likelihood = np.mean(scipy.special.logsumexp(logs, axis=0) - np.log(40))
+        rmse = np.sqrt(np.mean((mean.mean(axis=(0, 1)) - y) ** 2))
+        assert row["rmse"] == pytest.approx(rmse, rel=1e-4)
+        assert row["log_likelihood"] == pytest.approx(log_likelihood, abs=1e-4)
+        # One Gaussian, updated draw by draw as the paper's code does it.
+        mu, var = np.zeros(len(y)), np.zeros(len(y))
+        for n, (m, s) in enumerate(
+            zip(mean.reshape(40, -1), std.reshape(40, -1), strict=True)
+        ):
+            new = mu + (m - mu) / (n + 1)
+            old = var + mu**2 - new**2 if n else var
+            var = old + (s**2 + m**2 - new**2 - old) / (n + 1)
+            mu = new
+        gaussian = scipy.stats.norm.logpdf(y, mu, np.sqrt(var)).mean()
+        assert row["log_likelihood_gaussian"] == pytest.approx(gaussian, abs=1e-4)
+        assert abs(gaussian - log_likelihood) > 1e-3
+    summary = scripts.scores.summarise(found)["rmse"]
+    values = [row["rmse"] for row in found["splits"]]
+    assert summary == pytest.approx((np.mean(values), abs(np.diff(values)[0]) / 2))
+
+
+def test_one_hand_calculation(scripts):
+    """Targets 10 + 2 z, two draws: N(12, 2) and N(8, 4) at y = 11."""
+    mean, std = (np.array(a).reshape(1, 2, 1, 1) for a in ([1.0, -1.0], [1.0, 2.0]))
+    dataset = SimpleNamespace(
+        target_mean=np.array([10.0]),
+        target_std=np.array([2.0]),
+        test=Data(np.zeros((1, 1)), np.array([[0.5]]), np.array([True])),
+    )
+    row = scripts.scores.of_predictions(mean, std, dataset)
+    one, two = np.exp(-1 / 8) / 2, np.exp(-9 / 32) / 4
+    expected = np.log((one + two) / 2 / np.sqrt(2 * np.pi))
+    assert row["log_likelihood"] == pytest.approx(expected)
+    # Mean 10, variance (4 + 16) / 2 + 4.
+    expected = -1 / 28 - np.log(2 * np.pi * 14) / 2
+    assert row["log_likelihood_gaussian"] == pytest.approx(expected)
+    assert row["rmse"] == pytest.approx(1)
+
+
+def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reproduced):
+    text = (reproduced / "table.md").read_text()
+    rows = [line.split(" | ")[1] for line in text.splitlines()[2:]]
+    assert rows == ["sgd", "ensemble", "sgld", "hmc"]
+    folder = reproduced / "diabetes"
+    sgld = json.loads((folder / "sgld.json").read_text())
+    # Chains ran away at the other step size.
+    assert sgld["held_out"]["1e+06"] is None
+    assert sgld["step_size"] == 1e-6
+    shapes = {"sgd": (1, 1), "ensemble": (2, 1), "sgld": (2, 100), "hmc": (2, 20)}
+    for name, shape in shapes.items():
+        run = store.open(folder / "split-0" / name)
+        bias = run.read()["params"]["Dense_1"]["bias"]
+        assert bias.shape == (*shape, 2)
+        # What `symjax report` begins with.
+        assert chains.posterior_of(run).dataset.name == "diabetes"
+        assert (members.trace(run) is None) == (name in ("sgd", "ensemble"))
+    whole = store.open(folder / "hmc")
+    np.testing.assert_array_equal(
+        bias, whole.read(chains=slice(2))["params"]["Dense_1"]["bias"]
+    )
+
+
+def test_the_likelihood_has_no_floor(scripts):
+    outputs = np.array([[0.3, -9.0], [1.0, 2.0]])
+    found = scripts.problems.likelihood(
+        jnp.asarray(outputs), jnp.array([[0.3001], [0]])
+    )
+    noise = np.log1p(np.exp(outputs[:, 1]))
+    expected = scipy.stats.norm.logpdf([0.3001, 0], outputs[:, 0], noise)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+    assert noise[0] < densities.SCALE_FLOOR
+
+
+def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
+    """Linear regressions, against their closed form."""
+    rng = np.random.default_rng(0)
+    size, noise, variance = 40, 0.5, 2.0
+    x = rng.normal(size=(2, size, 2)).astype(np.float32)
+    truth = np.array([[1.0, -2.0], [-0.5, 0.3]])
+    y = np.einsum("snd,sd->sn", x, truth) + noise * rng.normal(size=(2, size))
+    y = y.astype(np.float32)[..., None]
+    apply = lambda params, x: (x @ params["w"])[:, None]
+    linear = scripts.problems.Problem(
+        "linear",
+        "",
+        [None, None],
+        Data(x, y, np.ones((2, size), bool)),
+        apply,
+        lambda key: {"w": jax.random.normal(key, (2,))},
+        posterior.build(
+            apply,
+            densities.prior("normal", variance=variance),
+            densities.gaussian(noise),
+        ),
+    )
+    task = scripts.methods.Task(
+        linear,
+        scripts.main.SCALES["tiny"],
+        scripts.methods.Setting(variance, 0.04, 3, 0, 800),
+        jax.random.key(0),
+        {},
+        tmp_path,
+        tmp_path,
+        None,
+    )
+    made = scripts.methods.sample_hmc(task)
+    assert made.told["gradients_a_chain"] == 800 * 3
+    assert 0.8 < made.told["acceptance"] < 1
+    for i in range(2):
+        covariance = np.linalg.inv(x[i].T @ x[i] / noise**2 + np.eye(2) / variance)
+        centre = covariance @ x[i].T @ y[i, :, 0] / noise**2
+        draws = made.draws["w"][i, :, 50:].reshape(-1, 2)
+        # Of 1,500 draws at least 200 count: five standard errors.
+        error = 5 * np.sqrt(np.diag(covariance) / 200)
+        assert np.all(abs(draws.mean(axis=0) - centre) < error)
+        ratio = draws.var(axis=0) / np.diag(covariance)
+        assert np.all(abs(ratio - 1) < 5 * np.sqrt(2 / 200))
+    # The other split's is far away.
+    assert np.all(abs(truth[0] - truth[1]) > 10 * error)
+
+
+def test_examples_held_out_are_those_that_are_not_trained_on(scripts):
+    x = np.arange(2 * 25.0).reshape(2, 25, 1)
+    problem = SimpleNamespace(train=Data(x, -x, np.ones((2, 25), bool)))
+    held = scripts.methods.hold_out(problem)
+    assert held.x.shape == (2, 2, 1)
+    together = np.concatenate([held.x, held.train[0]], axis=1)
+    np.testing.assert_array_equal(np.sort(together, axis=1), x)
+    for a, b in ((held.x, held.y), held.train[:2]):
+        np.testing.assert_array_equal(a, -b)
+    assert held.train[2].all()
+    assert held.train[2].shape == (2, 23)
+
+
+def test_splits_are_those_of_the_file_or_the_papers(scripts, data_folder):
+    with np.load(data_folder / "uci" / "yacht.npz") as file:
+        x, y, masks = file["x"], file["y"], file["test_mask"]
+    problem = scripts.problems.build("yacht", "standard", 3, 0.1)
+    assert problem.num_splits == 3
+    scaler = sklearn.preprocessing.StandardScaler().fit(x[~masks[2]])
+    np.testing.assert_allclose(
+        problem.train.x[2], scaler.transform(x[~masks[2]]), atol=1e-5
+    )
+    dataset = problem.datasets[2]
+    np.testing.assert_allclose(dataset.test.x, scaler.transform(x[masks[2]]), atol=1e-5)
+    test = dataset.test.y * dataset.target_std + dataset.target_mean
+    np.testing.assert_allclose(test, y[masks[2]], atol=1e-4)
+    assert problem.log_posterior.prior.std(np.zeros(2)) == pytest.approx(0.1**0.5)
+    with jax.threefry_partitionable(False):
+        order = np.asarray(jax.random.permutation(jax.random.PRNGKey(1), len(x)))
+    reference = scripts.problems.build("yacht", "reference", 2, 0.1).datasets[1]
+    test = reference.test.y * reference.target_std + reference.target_mean
+    np.testing.assert_allclose(test, y[order[int(0.9 * len(x)) :]], atol=1e-4)
+
+
+def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["uci", "--data", "yacht"])
+    with pytest.raises(SystemExit, match="SYMJAX_DATA names the folder above uci/"):
+        scripts.main.main()
+    monkeypatch.setattr("sys.argv", ["uci", "--data", "yatch"])
+    with pytest.raises(SystemExit, match="must be of boston, .* got yatch"):
+        scripts.main.main()
