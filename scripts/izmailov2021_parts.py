@@ -85,6 +85,8 @@ class Options:
     """Of every run."""
     dry_run: bool = False
     """Show the plan of every run after timing one gradient, and run nothing."""
+    gradient_ms: float | None = None
+    """Of a chain on all data, for the plans of HMC where no such device is at hand."""
 
 
 def prior(family: str, variance: float) -> str:
@@ -227,6 +229,7 @@ def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
             console,
             minutes=minutes,
             dry_run=options.dry_run,
+            gradient_ms=options.gradient_ms if " hmc " in words else None,
         )
         made += [name] * is_there
     return made

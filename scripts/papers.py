@@ -57,6 +57,7 @@ def execute(
     *,
     minutes: float | None = None,
     dry_run: bool = False,
+    gradient_ms: float | None = None,
 ) -> bool:
     """Make the run, or continue it; a finished one stays as it is.
 
@@ -69,6 +70,7 @@ def execute(
         console: Where the command is printed.
         minutes: Limit of a chain's time, which a run does not record.
         dry_run: Whether to show the plan only.
+        gradient_ms: For the plan of a sampler, instead of timing a gradient.
 
     Returns:
         Whether there is a run that can be read: not after a plan, nor where the draws
@@ -79,6 +81,8 @@ def execute(
     """
     console.rule(path.name, align="left")
     limit = "" if minutes is None else f" --max-minutes {minutes:g}"
+    if dry_run and gradient_ms is not None and words.startswith("sample"):
+        limit += f" --estimate.gradient-ms {gradient_ms:g}"
     typed = f"{words}{limit}"
     console.print(f"symjax {typed} --out {path}", highlight=False, soft_wrap=True)
     command = parse(shlex.split(typed))
