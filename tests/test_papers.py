@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from symjax import densities, evaluation, store
+from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
 from symjax.cli.options import Problem
 
@@ -95,12 +95,18 @@ def test_the_words_of_every_method_are_understood(scale):
         chosen = parts.Options(parts=("methods", "priors"))
         for words in parts.runs(experiment, chosen).values():
             assert papers.parse(shlex.split(f"{words} {experiment.problem}"))
+        compared = papers.parse(["evaluate", *experiment.evaluation.split()]).compared
+        assert set(compared.shift) <= set(data.SHIFT_NAMES)
 
 
 def test_every_row_of_laurent_has_words_that_are_understood():
     papers, laurent = load("papers"), load("laurent2024_table")
     found = laurent.commands(*laurent.SCALES["paper"])
     assert set(found) == set(laurent.ROWS)
+    for scale, _ in laurent.SCALES.values():
+        compared = papers.parse(["evaluate", *scale.evaluation.split()]).compared
+        assert compared.ood
+        assert set(compared.ood) <= set(data.OOD_NAMES)
     assert papers.parse(shlex.split(found["many"])).num_members == 1024
     assert papers.parse(shlex.split(found["sghmc-one"])).num_chains == 1
 
