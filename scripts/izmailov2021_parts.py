@@ -190,7 +190,7 @@ def reproduce(
     if options.dry_run:
         return
     if REFERENCE not in made:
-        raise SystemExit(f"{out / REFERENCE} is no reference: see above.")
+        raise SystemExit(f"{out / REFERENCE} is no reference yet: see above.")
     found, figures, console = [], {}, Console()
     if {"methods", "corruption"} & set(options.parts):
         paths = [out / n for n in made if n in (REFERENCE, *experiment.methods)]

@@ -178,6 +178,14 @@ def test_a_second_call_skips_what_is_finished_and_refuses_other_options(imdb, ca
         run("izmailov2021_imdb", "--seed", 1, "--out", imdb)
 
 
+def test_a_run_whose_time_is_over_goes_on_at_the_next_call(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="no reference yet"):
+        run("izmailov2021_imdb", "--parts", "--minutes", 1e-4, "--out", tmp_path)
+    assert "left out until the next call" in capsys.readouterr().out
+    run("izmailov2021_imdb", "--parts", "--out", tmp_path)
+    assert store.open(tmp_path / "hmc").committed.finished
+
+
 def test_methods_and_corruptions_are_compared_with_hmc(tmp_path):
     words = ("--parts", "methods", "corruption", "--only", "sghmc_clr")
     run("izmailov2021_cifar", *words, "--out", tmp_path)
