@@ -1,7 +1,7 @@
 """How fast symjax is: one subcommand a question.
 
     python scripts/benchmark.py leapfrog --problems digits
-    python scripts/benchmark.py gradient --problems mnist --forces highest tensorfloat32
+    python scripts/benchmark.py gradient --problems mnist --forces float32 tensorfloat32
 
 Each prints a table of medians and quartiles, with the device and the versions, and
 writes it as JSON into `--out` (runs/benchmark). Contenders take turns, and ratios are

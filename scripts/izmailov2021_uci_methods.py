@@ -128,8 +128,8 @@ def fit_ensemble(task: Task) -> Made:
         f"--ensemble.num-steps {num_steps}"
     )
     told = {"held_out": _named(tried), "num_steps": num_steps}
-    made = by_split((result.draws, result.info), problem.num_splits)
-    return Made(*made, told, words)
+    draws, info = by_split((result.draws, result.info), problem.num_splits)
+    return Made(draws, info, told, words)
 
 
 def sample_sgld(task: Task) -> Made:

@@ -72,7 +72,7 @@ def build(name: str, kind: str, num_splits: int, prior_variance: float) -> Probl
         densities.prior("normal", variance=prior_variance),
         likelihood,
         # TF32 would not resolve a noise of a thousandth of the targets.
-        force_precision="highest",
+        force_precision="float32",
     )
     init = jax.jit(lambda key: model.init(key, jnp.zeros((1, train.x.shape[-1]))))
     return Problem(name, words, datasets, train, model.apply, init, log_posterior)

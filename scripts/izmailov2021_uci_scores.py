@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,8 @@ def of_predictions(
         std: Of the noise, the same.
         dataset: The split.
     """
-    unit, centre = dataset.target_std, dataset.target_mean
-    y = dataset.test.y * unit + centre
+    unit, centre = np.asarray(dataset.target_std), np.asarray(dataset.target_mean)
+    y = np.asarray(dataset.test.y) * unit + centre
     means, stds = mean * unit + centre, std * unit
     return {
         "rmse": evaluation.rmse(means, y),
@@ -76,7 +77,7 @@ def of_predictions(
     }
 
 
-def pool(found: list[evaluation.Convergence]) -> dict[str, float] | None:
+def pool(found: list[evaluation.Convergence]) -> dict[str, Any] | None:
     """R-hat and effective sample sizes of all splits together; None if withheld."""
     rhats = [v.ravel() for one in found for v in (one.rhat or {}).values()]
     sizes = [v.ravel() for one in found for v in (one.ess_bulk or {}).values()]
@@ -136,8 +137,11 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     is_chain = made.words.startswith("sample")
     record = {"num_chains": num_chains, "num_draws": num_draws}
     record |= {"num_discarded": 0, "thinning": 1}
+    path = out / "split-0" / name
+    # What a call that was killed has left.
+    shutil.rmtree(path, ignore_errors=True)
     kept = store.create(
-        out / "split-0" / name,
+        path,
         config=chains.describe(command, built) | {"run": record},
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
@@ -158,11 +162,15 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def write_tables(out: Path) -> None:
-    """Print the table of all results in a folder; write table.md and results.json."""
+    """Print the table of all results in a folder; write table.md and results.json.
+
+    R-hat is in function space: the share below 1.05 and the 99 % quantile; ESS is the
+    median effective sample size there, of all chains of a split.
+    """
     table = Table(title="Test sets, mean and standard error over splits")
     header = (
         *("data", "method", "splits", "RMSE", "theirs", "log likelihood"),
-        *("of a Gaussian", "theirs", "R-hat < 1.05", "median", "seconds"),
+        *("of a Gaussian", "theirs", "R-hat < 1.05", "99 %", "ESS", "seconds"),
     )
     for name in header:
         table.add_column(name)
@@ -201,6 +209,7 @@ def _cells(data: str, method: str, result: Any, summary: Any) -> list[str]:
         cells["log_likelihood_gaussian"],
         number(theirs[1]),
         "" if below is None else f"{100 * below:.1f} %",
-        number(functions and functions["rhat_median"]),
+        number(functions and functions["rhat_99"]),
+        number(functions and functions["ess_median"]),
         f"{result['seconds']:.0f}",
     ]

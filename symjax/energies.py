@@ -12,12 +12,16 @@ from blackjax.util import generate_gaussian_noise
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from symjax import trees
 from symjax.types import Key, LogDensity, Params
 
 
 InverseMassMatrix: TypeAlias = Any
 """M^-1: one number; or its diagonal, a pytree like the parameters of numbers or arrays;
 or blackjax's `LowRankInverseMassMatrix` of the ravelled parameters."""
+
+BLOCK = 2**20
+"""Numbers that are drawn together."""
 
 
 def change(
@@ -120,8 +124,7 @@ def metric(inverse_mass_matrix: InverseMassMatrix) -> metrics.Metric:
         return metrics.gaussian_euclidean_low_rank(*inverse_mass_matrix)
 
     def sample_momentum(key: Key, position: Params) -> Params:
-        # One draw for all leaves: a draw a leaf takes XLA ten times as long to compile.
-        noise = generate_gaussian_noise(key, position)
+        noise = _normal_like(key, position)
         return jax.tree.map(
             lambda n, m: n / jnp.sqrt(m), noise, _broadcast(inverse_mass_matrix, noise)
         )
@@ -135,6 +138,20 @@ def metric(inverse_mass_matrix: InverseMassMatrix) -> metrics.Metric:
         raise NotImplementedError("This metric neither checks turning nor scales.")
 
     return metrics.Metric(sample_momentum, kinetic_energy, unused, unused)
+
+
+def _normal_like(key: Key, position: Params) -> Params:
+    """Independent standard normals.
+
+    Few draws for all leaves, as a draw a leaf takes XLA ten times as long to compile;
+    but many parameters in blocks, as it holds six times as many numbers meanwhile.
+    """
+    if trees.size(position) <= BLOCK:
+        return generate_gaussian_noise(key, position)
+    flat, unravel = ravel_pytree(position)
+    keys = jax.random.split(key, -(-flat.size // BLOCK))
+    blocks = jax.lax.map(lambda k: jax.random.normal(k, (BLOCK,), flat.dtype), keys)
+    return unravel(blocks.ravel()[: flat.size])
 
 
 def turning(

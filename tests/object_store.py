@@ -11,8 +11,10 @@ from xml.sax.saxutils import escape
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
 
-    def log_message(self, *_):
+    def log_message(self, format, *args):
         """Print nothing."""
 
     def _answer(self, code, body=b"", **headers):
@@ -54,7 +56,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_PUT(self):
-        content = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        content = self.rfile.read(length)
+        if len(content) < length:
+            return self._answer(400)  # Who sent it was killed meanwhile.
         old = self.objects.get(self._key)
         wanted, unwanted = (
             self.headers.get("If-Match"),

@@ -13,26 +13,27 @@ import pytest
 
 COMMANDS = {
     "leapfrog": "--contenders symjax numpyro --num-leapfrogs 2 --num-transitions 2",
-    "gradient": "--forces highest bfloat16 --micro-batches 30 --num-gradients 2 "
+    "gradient": "--forces float32 bfloat16 --micro-batches 30 --num-gradients 2 "
     "--matrix 64",
     "chains": "--counts 1 --meshes chain=1,data=2 --num-leapfrogs 2",
-    "memory": "--sizes 8000 --problems digits --micro-batches 30",
+    "memory": "--sizes 8000 --contenders symjax --problems digits --micro-batches 30",
     "store": "--size 100 --num-draws 20 --num-slow-draws 2",
     "rebasin": "--pair 3 --draws 2 4 --width 3 --widths 2 3 --memory",
     "diagnostics": "--sizes 10 20 --num-draws 20 --memory",
     "evaluate": "--num-draws 20 --num-examples 20 --num-members 3 --num-weights 20 "
     "--growth 2",
-    "startup": "--imports --problems digits",
     "blas": "--num-gradients 2",
-    "peers": "--peers symjax 'numpyro MCMC' torch --num-leapfrogs 2 --num-draws 10 "
+    "peers": "--peers symjax torch --num-leapfrogs 2 --num-draws 10 "
     "--num-climb 2 --num-warmup 2 --num-chains 2",
     "precision": "--problem digits --forces bfloat16 --num-climb 2 "
     "--num-warmup 2 --num-draws 10 --num-energies 1",
-    "samplers": "--only 'symjax HMC' 'blackjax HMC' --widths 2 --num-chains 2 "
+    "samplers": "--only 'symjax HMC' --widths 2 --num-chains 2 "
     "--num-draws 10 --num-warmup 5 --num-climb 2",
     "recovery": "--models 'MLP, tanh' --tries 2 --noise 0.1",
     "assignment": "--sizes 4 --problems 1 2 --noise 0.3",
     "infer": "--depths 1",
+    # Last, as it empties the caches.
+    "startup": "--imports --problems digits",
 }
 WITHOUT_REPEATS = ("memory", "recovery")
 
@@ -54,7 +55,7 @@ def test_every_subcommand_is_tried(scripts):
 def test_a_benchmark_prints_its_table_and_writes_its_figures(
     scripts, name, tmp_path, monkeypatch, capsys
 ):
-    repeats = "" if name in WITHOUT_REPEATS else "--repeats 2"
+    repeats = "" if name in WITHOUT_REPEATS else "--repeats 1"
     words = f"benchmark {name} --scale tiny {COMMANDS[name]} {repeats} --out {tmp_path}"
     monkeypatch.setattr("sys.argv", shlex.split(words))
     scripts("benchmark").main()
@@ -69,6 +70,16 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         values = [one[key] for key in ("low", "median", "high")]
         assert values == sorted(values) or np.isnan(values).any()
         assert one["is_met"] is None
+
+
+@pytest.mark.slow
+def test_all_peers_run_side_by_side(scripts, tmp_path, monkeypatch):
+    words = "benchmark peers --scale tiny --num-leapfrogs 2 --num-draws 10 "
+    words += f"--num-climb 2 --num-warmup 2 --repeats 1 --out {tmp_path}"
+    monkeypatch.setattr("sys.argv", words.split())
+    scripts("benchmark").main()
+    text = (tmp_path / "peers.json").read_text()
+    assert all(f"symjax over {name}" in text for name in ("numpyro MCMC", "blackjax"))
 
 
 def test_a_figure_holds_quartiles_and_judges_the_median(scripts):

@@ -177,7 +177,7 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
     ("words", "message"),
     [
         (["sample", "--data", "digit"], "Did you mean digits?"),
-        (["sample", "--model", "resnet"], "mlp, lenet, resnet20_frn"),
+        (["sample", "--model", "resnet"], "must be one of mlp, lenet,"),
         (["sample", "--data", "wine", "--model", "lenet"], "must hold images"),
         (["sample", "--model", "lenet", "--widths", "3"], "`widths` is no option of"),
         (["sample", "--activation", "sin"], "relu, tanh, silu, gelu"),

@@ -1,9 +1,13 @@
 """The sets of published posteriors: UCI's splits, reviews, CIFAR, decoded images."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from symjax import data
+from symjax.cli import posteriors
+from symjax.cli.options import Problem
 from symjax.data import jpeg, uci
 
 
@@ -90,6 +94,17 @@ def test_a_uci_set_is_split_and_normalised_by_its_training_rows(folder, split, t
         assert not part.x[:, 2].any()
         targets = part.y * dataset.target_std + dataset.target_mean
         np.testing.assert_allclose(targets, y[chosen], rtol=1e-5)
+
+
+def test_a_split_can_be_typed(folder):
+    del folder
+    problem = Problem("uci:boston", split="1", micro_batch=18)
+    built = posteriors.build(problem)
+    expected = data.load("uci:boston", split=1)
+    assert built.dataset.fingerprint == expected.fingerprint
+    assert expected.fingerprint != data.load("uci:boston").fingerprint
+    with pytest.raises(ValueError, match="--data: `split` must be 0 to 2"):
+        posteriors.build(replace(problem, split="9"))
 
 
 def test_a_wrong_split_says_which_there_are(folder):

@@ -23,8 +23,8 @@ def watched(command, console):
 
     load, sample = data.load, run.sample
 
-    def remember(name):
-        made = load(name)
+    def remember(*words, **options):
+        made = load(*words, **options)
         loaded.extend(weakref.ref(leaf) for leaf in made.train)
         return made
 
@@ -68,7 +68,8 @@ def test_a_host_keeps_its_own_rows_and_no_others(tmp_path):
         assert [start for start, _ in parts] == [2 * host * rows, (2 * host + 1) * rows]
         for (start, part), mask in zip(parts, masks, strict=True):
             own = train.x[start : start + rows]
-            np.testing.assert_array_equal(np.float32(part)[: len(own)], own)
+            found = np.array(part, np.float32)
+            np.testing.assert_array_equal(found[: len(own)], own)
             assert mask == [True] * len(own) + [False] * (rows - len(own))
     assert store.open(path).committed.finished
     # The check of the step size samples again, from what is left of the data.

@@ -61,7 +61,7 @@ def test_a_printed_command_is_the_command():
     assert json.loads(bash(printed)) == [list(HOSTILE), " $x'\n"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(words, min_size=1))
 def test_a_shell_reads_back_every_command(argv):
     assert shlex.split(str(Command(tuple(argv)))) == argv
@@ -74,7 +74,7 @@ def test_a_printed_file_is_the_file(tmp_path):
     assert Path(file.path).read_text() == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.recursive(
         st.one_of(words, st.integers(), st.booleans(), st.none()),

@@ -5,7 +5,7 @@ over devices (strong scaling: the time of one device over N times that of N), or
 each device its own chains (weak), with the time that the sums over devices alone take.
 Of several processes every one runs this, and the first prints:
 
-    python tpu/launch.py local --processes 2 -- \
+    python tpu/launch.py local --processes 2 --devices 1 -- \
         python scripts/benchmark.py chains --meshes chain=1,data=2
 """
 

@@ -56,11 +56,11 @@ def main(options):
             )
             for variant in variants
         }
-        found += _measure(built, rates, copy, options)
+        found += _measure(name, built, rates, copy, options)
     figures.report("gradient", options, found)
 
 
-def _measure(built, rates, copy, options):
+def _measure(name, built, rates, copy, options):
     first = next(iter(built.values()))
     params = problems.starts(first, options.num_chains)
     count = options.num_gradients or _count(first, params)
@@ -70,9 +70,10 @@ def _measure(built, rates, copy, options):
         compiled = program.compile()
         calls[variant] = lambda run=compiled, data=problem.data: run(params, data)
         if variant[1] == options.micro_batch:
-            bytes_moved[variant] = _bytes_of_one(problem, params)
+            bytes_moved[variant] = _bytes_of_one(problem, params, variant[1])
     times = figures.interleaved(calls, options.repeats)
-    operations = count_operations(jax.vmap(jax.grad(first.log_density), (0, None)))(
+    plain = problems.build(name, options.scale).log_density
+    operations = count_operations(jax.vmap(jax.grad(plain), (0, None)))(
         params, first.data
     )
     base, found = next(iter(calls)), []
@@ -107,10 +108,17 @@ def _count(problem, params):
     return max(1, min(1000, round(0.25 / took)))
 
 
-def _bytes_of_one(problem, params):
+def _bytes_of_one(problem, params, size):
+    """What XLA expects a gradient to move: of a micro-batch, times their number.
+
+    It counts what is in a loop once.
+    """
+    total = len(problem.data.y)
+    size = size or total
+    some = jax.tree.map(lambda leaf: leaf[:size], problem.data)
     force = jax.jit(jax.vmap(jax.value_and_grad(problem.log_density), (0, None)))
-    costs = force.lower(params, problem.data).compile().cost_analysis() or {}
-    return costs.get("bytes accessed")
+    costs = force.lower(params, some).compile().cost_analysis() or {}
+    return costs.get("bytes accessed", 0) * total / size
 
 
 def count_operations(function):

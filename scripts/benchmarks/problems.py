@@ -64,6 +64,9 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
         micro_batch: Examples at a time.
         num_examples: Fewer than the full number.
         std: Of the prior.
+
+    Raises:
+        SystemExit: if there are no fused kernels for it here.
     """
     shape = SHAPES[name, scale]
     count = num_examples or shape.num_examples

@@ -109,7 +109,7 @@ class Sampler:
         params: Of one flax network.
         data: Examples.
         std: Of the normal prior.
-        force: `highest` keeps float32 products; anything else allows TF32.
+        force: `float32` keeps float32 products; anything else allows TF32.
         micro_batch: Examples at a time; None for all.
         compiles: Whether `torch.compile` is used on value and gradient.
     """

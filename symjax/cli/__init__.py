@@ -61,6 +61,7 @@ def main() -> None:
             ending.begin(command.processes)
         else:
             typed = command.sample.processes if isinstance(command, Sweep) else None
+            ending.refuse_buckets(type(command).__name__.lower(), words)
             ending.refuse_several(type(command).__name__.lower(), typed)
         console = Console()
         if not isinstance(command, List | Export | Symmetries):

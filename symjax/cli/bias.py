@@ -6,7 +6,6 @@ run directory as `bias.json`.
 """
 
 import time
-from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -43,7 +42,9 @@ def num_iterations(command: Sample) -> int:
     return 2 * command.thinning * (num_draws + num_draws // 4)
 
 
-def check(command: Sample, built: Posterior, path: Path, console: Console) -> None:
+def check(
+    command: Sample, built: Posterior, path: store.Place, console: Console
+) -> None:
     """Make the check for a finished run, say what it found, and record it."""
     if hosts.share((path / "bias.json").exists()):
         return

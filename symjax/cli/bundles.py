@@ -39,24 +39,16 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     command = _command(run)
     built = chains.posterior_of(run)
     rows = _chosen(run, num_draws)
-    test = built.dataset.test.x
-    outputs = predicting.outputs(run, built, test, name=run.path.name, key="test")
-    if not np.isfinite(outputs).all():
-        raise ValueError(
-            f"{run.path} predicts infinities or NaN: it diverged and is no reference."
-        )
+    outputs = _outputs(run, built)
     values = _values(built, outputs)
     convergence = evaluation.summarise(values)
     if convergence.rhat is None or convergence.ess_bulk is None:
         raise ValueError(f"{run.path} is no reference. {convergence.withheld}")
     leaves = {name: _rounded(run, name, rows) for name in run.leaves}
     draws = _as_params(built, leaves)
-    again = _values(built, evaluation.predict(built.apply, draws, test))
+    again = evaluation.predict(built.apply, draws, built.dataset.test.x)
+    again = _values(built, again)
     recorded = run.info()["log_density"][:, list(run.kept or ())][:, rows]
-    changes = {
-        "prediction": again - values[:, rows],
-        "log_posterior": _log_posteriors(built, draws) - recorded,
-    }
     about = {
         "name": run.path.name,
         "task": built.dataset.task,
@@ -65,7 +57,9 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
             "stored": len(rows),
             "of_the_run": values.shape[1],
             "rounded_to": "float16",
-            "largest_change": {k: float(abs(v).max()) for k, v in changes.items()},
+            "largest_change": _largest_changes(
+                built, draws, again - values[:, rows], recorded
+            ),
             "std_of_log_posterior": float(recorded.std(dtype=float)),
         },
         "diagnostics": {
@@ -118,6 +112,21 @@ def _chosen(run: Run, num_draws: int | None) -> Integer[np.ndarray, " draw"]:
     return np.arange(every - 1, every * (num_draws or kept), every)
 
 
+def _outputs(run: Run, built: Posterior) -> Float[np.ndarray, "chain draw example out"]:
+    """Of the network at every draw, on the test set.
+
+    Raises:
+        ValueError: if some are not finite.
+    """
+    test = built.dataset.test.x
+    outputs = predicting.outputs(run, built, test, name=run.path.name, key="test")
+    if not np.isfinite(outputs).all():
+        raise ValueError(
+            f"{run.path} predicts infinities or NaN: it diverged and is no reference."
+        )
+    return outputs
+
+
 def _values(built: Posterior, outputs: Any) -> Float[np.ndarray, "..."]:
     """What is judged of outputs: probabilities, or means in the units of the data."""
     if built.read_outputs is None:
@@ -147,6 +156,20 @@ def _as_params(built: Posterior, leaves: Mapping[str, np.ndarray]) -> Params:
     structure = jax.tree.structure(built.shapes)
     wide = [leaves[path].astype(np.float32) for path in trees.paths(built.shapes)]
     return jax.tree.unflatten(structure, wide)
+
+
+def _largest_changes(
+    built: Posterior,
+    draws: Params,
+    of_predictions: Float[np.ndarray, "..."],
+    recorded: Float[np.ndarray, "chain draw"],
+) -> dict[str, float]:
+    """What rounding the draws changed."""
+    of_log_posterior = _log_posteriors(built, draws) - recorded
+    return {
+        "prediction": float(abs(of_predictions).max()),
+        "log_posterior": float(abs(of_log_posterior).max()),
+    }
 
 
 def _log_posteriors(built: Posterior, draws: Params) -> Float[np.ndarray, "chain draw"]:

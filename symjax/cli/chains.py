@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample, rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
-from symjax.store import Run
+from symjax.store import Place, Run
 from symjax.types import Algorithm, Params
 
 
@@ -38,7 +37,7 @@ NOT_OF_THE_RUN = (
 """Options that say where and how, not what; a run does not record them."""
 
 
-def execute(command: Sample | Fit, console: Console) -> Path | None:
+def execute(command: Sample | Fit, console: Console) -> Place | None:
     """Run the command to its end, or show its plan.
 
     Args:
@@ -50,8 +49,6 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         `Stopped`, which says how to continue.
     """
     kept = None
-    for path in (command.out, command.resume):
-        starts.refuse_bucket(path)
     if command.resume is not None:
         kept = store.open(command.resume)
         command = _recorded(command, kept)
@@ -73,7 +70,7 @@ def execute(command: Sample | Fit, console: Console) -> Path | None:
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
         built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
-    path = Path(hosts.share(str(command.out or starts.free_path(command))))
+    path = store.place(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
         store.claim(path)
     hosts.barrier("claim")
@@ -106,7 +103,7 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     return built._replace(log_posterior=density)
 
 
-def _how_to_continue(command: Sample | Fit, path: Path) -> str:
+def _how_to_continue(command: Sample | Fit, path: Place) -> str:
     return f"symjax {_name(command)} --resume {path}"
 
 
@@ -125,7 +122,7 @@ def _check(command: Sample | Fit) -> None:
 
 def _say_finished(
     command: Sample | Fit, built: Posterior, kept: Run, console: Console
-) -> Path:
+) -> Place:
     console.print(
         f"{kept.path} is finished: {kept.committed.num_draws} draws.",
         highlight=False,
@@ -149,12 +146,12 @@ def _run_and_say(
     kept: run.NewRun | Run,
     params: Params | None,
     console: Console,
-) -> Path:
+) -> Place:
     """Run to the end and say what the user must know.
 
     What stops it says how to continue.
     """
-    path = Path(kept.path)
+    path = store.place(kept.path)
     start = time.monotonic()
     try:
         result = _run(command, built, algorithm, kept, params)
@@ -174,7 +171,7 @@ def _run_and_say(
 
 
 def _check_bias(
-    command: Sample | Fit, built: Posterior, path: Path, console: Console
+    command: Sample | Fit, built: Posterior, path: Place, console: Console
 ) -> None:
     if isinstance(command, Sample) and bias.is_wanted(command):
         bias.check(command, built, path, console)
@@ -312,13 +309,13 @@ def _name(command: Sample | Fit) -> str:
     return type(command).__name__.lower()
 
 
-def _add_seconds(path: Path, start: float) -> None:
+def _add_seconds(path: Place, start: float) -> None:
     if hosts.is_first():
         total = seconds(path) + time.monotonic() - start
         store.write_json(path / "timing.json", {"seconds": total})
 
 
-def seconds(path: Path) -> float:
+def seconds(path: Place) -> float:
     """Wall-clock seconds of a run, without those lost when it was killed."""
     file = path / "timing.json"
     return store.read_json(file)["seconds"] if file.exists() else 0.0

@@ -52,20 +52,12 @@ def compare(asked: Compared) -> Evaluation:
     Raises:
         ValueError: if there is no reference, a run has no draws or is of other data, or
             a file does not fit.
-    """
+    """  # noqa: DOC502
     bundle = references.find(asked.reference)
     reference_file = _reference_file(asked)
     runs = members.open_all(_run_paths(asked, reference_file))
     built = runs[0].built if runs else None
-    if bundle is not None:
-        _check_bundle(asked, bundle, runs)
-    if built is not None:
-        _check(asked, built)
-    elif asked.ood or asked.shift:
-        raise ValueError(
-            "`--ood` and `--shift` must come with runs, which can predict; got files "
-            "of predictions alone."
-        )
+    _check_all(asked, bundle, runs)
     inputs = {} if built is None else _other_inputs(asked, built)
     main = runs[0] if runs and reference_file is None else None
     aligned, spaces = None, {}
@@ -159,6 +151,23 @@ def _run_paths(asked: Compared, reference_file: str | None) -> list[Path]:
         return paths
     first = Path(asked.reference)
     return [first, *(p for p in paths if p.absolute() != first.absolute())]
+
+
+def _check_all(asked: Compared, bundle: Bundle | None, runs: Sequence[Member]) -> None:
+    """Require options that suit what is compared.
+
+    Raises:
+        ValueError: naming the one that does not.
+    """
+    if bundle is not None:
+        _check_bundle(asked, bundle, runs)
+    if runs:
+        _check(asked, runs[0].built)
+    elif asked.ood or asked.shift:
+        raise ValueError(
+            "`--ood` and `--shift` must come with runs, which can predict; got files "
+            "of predictions alone."
+        )
 
 
 def _check(asked: Compared, built: Posterior) -> None:

@@ -73,6 +73,26 @@ def begin(processes: Processes) -> None:
     hosts.start(processes.distributed, hosts.Timeouts(**seconds))
 
 
+def refuse_buckets(name: str, words: list[str]) -> None:
+    """Require folders, for a command that keeps what it makes beside the draws.
+
+    Args:
+        name: Of the command.
+        words: What was typed.
+
+    Raises:
+        ValueError: naming the first that is of a bucket.
+    """
+    found = re.search(r"(gs|s3)://\S+", " ".join(words))
+    if found is None:
+        return
+    copy = "gcloud storage cp -r" if found[1] == "gs" else "aws s3 cp --recursive"
+    raise ValueError(
+        f"symjax {name} works on folders, got {found[0]}: copy the run to one "
+        f"({copy} {found[0]} FOLDER). symjax sample and symjax fit write to buckets."
+    )
+
+
 def refuse_several(name: str, processes: Processes | None) -> None:
     """Require one process for a command that computes on one.
 

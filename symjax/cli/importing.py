@@ -1,7 +1,9 @@
 """`symjax import`: samples and checkpoints from elsewhere as a run."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import numpy as np
 from rich.console import Console
 
 from symjax import interop, progress, store
-from symjax.cli import posteriors
+from symjax.cli import posteriors, starts
 from symjax.cli.analyses import Import
 from symjax.cli.posteriors import Posterior
+from symjax.store import Run
 from symjax.types import Params
 
 
@@ -23,6 +26,7 @@ def execute(command: Import, console: Console) -> Path:
     Raises:
         ValueError: if the files are not of one kind, or not of this network.
     """
+    starts.refuse_bucket(command.out)
     if not command.files:
         raise ValueError("`files` must name at least one file.")
     endings = [path.suffix == ".safetensors" for path in command.files]
@@ -38,31 +42,51 @@ def execute(command: Import, console: Console) -> Path:
     first = next(parts)
     if endings[0]:  # Each an independent network.
         first = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, *parts)
-    chains, each = jax.tree.leaves(first)[0].shape[:2]
-    num_draws = each if endings[0] else each * len(command.files)
     path = command.out or Path("runs", f"imported-{command.problem.model}")
-    run = store.create(
-        path,
-        config=_config(command, built, num_draws),
-        params=built.shapes,
-        info={},
-        num_chains=chains,
-        num_draws=num_draws,
-        num_iterations=1,
-        kept=None,
-    )
-    with store.hold(run.path):
-        run.append(first, 0, None, 0)
-        for number, part in enumerate(parts, start=1):
-            run.append(part, number * each, None, 0)
-        state = {"done": jnp.asarray(num_draws)}
-        run.commit(state, iteration=0, num_draws=num_draws, finished=True)
+    num_parts = 1 if endings[0] else len(command.files)
+    run = _create(path, command, built, first, num_parts)
+    try:
+        with store.hold(path):
+            _write(run, itertools.chain([first], parts))
+    except BaseException:
+        shutil.rmtree(path)  # Half of the files is no run.
+        raise
     console.print(
-        f"Imported: {run.path}, {num_draws} draws of {chains} chains or networks.",
+        f"Imported: {path}, {run.num_draws} draws of {run.num_chains} chains or "
+        "networks.",
         highlight=False,
         soft_wrap=True,
     )
-    return run.path
+    return path
+
+
+def _create(
+    path: Path, command: Import, built: Posterior, first: Params, num_parts: int
+) -> Run:
+    """A run of which every iteration is one draw."""
+    num_chains, each = jax.tree.leaves(first)[0].shape[:2]
+    num_draws = each * num_parts
+    return store.create(
+        path,
+        config=_config(command, built, num_draws),
+        params=built.shapes,
+        info={"part": jax.ShapeDtypeStruct((), np.int32)},
+        num_chains=num_chains,
+        num_draws=num_draws,
+        num_iterations=num_draws,
+        kept=range(num_draws),
+    )
+
+
+def _write(run: Run, parts: Iterable[Params]) -> None:
+    """All draws, and of each from which part it is."""
+    done = 0
+    for number, part in enumerate(parts):
+        shape = jax.tree.leaves(part)[0].shape[:2]
+        run.append(part, done, {"part": np.full(shape, number, np.int32)}, done)
+        done += shape[1]
+    state = {"done": jnp.asarray(done)}
+    run.commit(state, iteration=done, num_draws=done, finished=True)
 
 
 def _read_all(command: Import, built: Posterior) -> Iterator[Params]:
@@ -90,10 +114,7 @@ def _config(command: Import, built: Posterior, num_draws: int) -> dict[str, obje
     """What the run records."""
     return {
         "command": "import",
-        "options": {
-            "files": [str(path) for path in command.files],
-            "problem": asdict(command.problem),
-        },
+        "options": {"problem": asdict(command.problem)},
         "files": _digests(command.files),
         "data_fingerprint": built.dataset.fingerprint,
         "run": {"num_draws": num_draws, "num_discarded": 0, "thinning": 1},

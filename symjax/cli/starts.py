@@ -81,16 +81,3 @@ def share_out(built: Posterior, mesh: Mesh) -> Posterior:
         return built
     train = meshes.place_data(mesh, built.dataset.train)
     return built._replace(dataset=built.dataset._replace(train=train))
-
-
-def refuse_bucket(path: Path | None) -> None:
-    """Require a folder.
-
-    Raises:
-        ValueError: if it is a bucket's address.
-    """
-    if path is not None and path.parts[0] in ("gs:", "s3:"):
-        raise ValueError(
-            f"A run directory must be a folder, which all hosts see, got {path}. Mount "
-            "the bucket (with gcsfuse or mount-s3) and name the folder in it."
-        )

@@ -15,15 +15,17 @@ from typing import Any
 
 def describe(run: str | None, resume: str | None) -> str:
     """What a run directory holds now, and how it is continued."""
+    how = f" Continue with: {resume}" if resume else ""
     if run is None:
         return "Nothing is saved; start again."
+    if "://" in run:
+        return f"What is saved is told by {run}/commit.json.{how}"
     try:
         Path(run, "config.json").stat()  # Without it, the run was not laid out wholly.
         record = json.loads(Path(run, "commit.json").read_text(encoding="utf-8"))
         saved = f"{record['iteration']} iterations, {record['num_draws']} draws a chain"
     except (OSError, ValueError, LookupError):
         return f"Nothing is saved in {run}; start again."
-    how = f" Continue with: {resume}" if resume else ""
     return f"Saved in {run}: {saved}.{how}"
 
 

@@ -14,6 +14,12 @@ IDENTITY = "SYMJAX_PROCESS_ID"
 this is, from 0. JAX itself reads only the first one."""
 
 
+_BY_HAND = (
+    "Give `--distributed HOST:PORT,N,ID`, or `--distributed off` for processes that "
+    "have nothing to do with each other."
+)
+
+
 class Place(NamedTuple):
     """A process among others.
 
@@ -91,7 +97,11 @@ def _checked(where: str, address: str, number: str, identity: str) -> Place:
 
 
 def _detect(environ: Mapping[str, str]) -> Place | None:
-    """What a cluster says, if it started several processes."""
+    """What a cluster says, if it started several processes.
+
+    Raises:
+        ValueError: if it did so, and does not say where the first one is.
+    """
     if not _has_siblings(environ):
         return None
     # JAX offers what it detects only with starting its runtime, which ends the process
@@ -100,8 +110,18 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        address, number, identity, _ = ClusterEnv.auto_detect_unset_distributed_params(
-            None, None, None, None, None, 300
+        try:
+            address, number, identity, _ = (
+                ClusterEnv.auto_detect_unset_distributed_params(
+                    None, None, None, None, None, 300
+                )
+            )
+        except RuntimeError as error:
+            raise ValueError(f"{error} {_BY_HAND}") from error
+    if number is None and _is_of_mpi(environ):
+        raise ValueError(
+            f"Open MPI since version 5 does not say where process 0 is. {_BY_HAND} "
+            "N and ID are in $OMPI_COMM_WORLD_SIZE and $OMPI_COMM_WORLD_RANK."
         )
     if address is None or number is None or identity is None or number == 1:
         return None
@@ -119,25 +139,11 @@ def _has_siblings(environ: Mapping[str, str]) -> bool:
     )
     slices = _above_one(environ, "MEGASCALE_NUM_SLICES")  # Each may be of one host.
     tpus = "," in workers or slices or _is_pod_of_tpus()
-    return slurm or _is_of_open_mpi(environ) or kubernetes or tpus
+    return slurm or _is_of_mpi(environ) or kubernetes or tpus
 
 
-def _is_of_open_mpi(environ: Mapping[str, str]) -> bool:
-    """Whether `mpirun` started several processes.
-
-    Raises:
-        ValueError: if it did so, and does not say where the first one is.
-    """
-    if not _above_one(environ, "OMPI_COMM_WORLD_SIZE"):
-        return False
-    if "OMPI_MCA_orte_hnp_uri" not in environ:
-        raise ValueError(
-            "Open MPI before version 5 says where process 0 is, this one does not. "
-            "Give `--distributed HOST:PORT,$OMPI_COMM_WORLD_SIZE,$OMPI_COMM_WORLD_RANK`"
-            ", in a shell that mpirun starts (bash -c '...'), or `--distributed off` "
-            "for processes that have nothing to do with each other."
-        )
-    return True
+def _is_of_mpi(environ: Mapping[str, str]) -> bool:
+    return _above_one(environ, "OMPI_COMM_WORLD_SIZE")
 
 
 def _above_one(environ: Mapping[str, str], name: str) -> bool:

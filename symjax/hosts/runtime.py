@@ -156,31 +156,32 @@ def is_preempted() -> bool:
     return multihost_utils.reached_preemption_sync_point(_session.num_polls)
 
 
-def write_logs(run: Path, resume: str | None = None) -> None:
+def write_logs(run: Any, resume: str | None = None) -> None:
     """Log into a run directory from now on, `logs/host-0.log` and so on.
 
     Of the hosts other than 0, all that is printed goes there too.
 
     Args:
-        run: The directory; what was lost is told by what it holds.
+        run: The directory; what was lost is told by what it holds. Of one in a bucket,
+            where nothing can be added to a file, the logs are here, in `NAME.logs`.
         resume: The command that continues it.
     """
     if _session is None:
         return
     first_time = _session.log is None
     _session.run, _session.resume = str(run), resume or _session.resume
-    _session.log = run / "logs" / f"host-{index()}.log"
-    _session.log.parent.mkdir(parents=True, exist_ok=True)
-    _tell_witness(
-        run=_session.run, resume=_session.resume, log=str(_session.log.absolute())
-    )
+    folder = Path(f"{run.name}.logs") if "://" in _session.run else run / "logs"
+    file = Path(folder, f"host-{index()}.log")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _session.log = file
+    _tell_witness(run=_session.run, resume=_session.resume, log=str(file.absolute()))
     if first_time and not is_first():
         sys.stdout.flush()
         sys.stderr.flush()
-        file = os.open(_session.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.close(file)
+        log_file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(log_file, 1)
+        os.dup2(log_file, 2)
+        os.close(log_file)
     log(f"{_session.watch.name(index())} of {count()}, process {os.getpid()}.")
 
 

@@ -60,7 +60,7 @@ class LSTM(nn.Module):
             cell = cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             return (cell, jax.nn.sigmoid(o) * jnp.tanh(cell)), None
 
-        start = jnp.zeros((len(x), self.size), inputs.dtype)
+        start = jnp.zeros((len(x), self.size), jnp.result_type(inputs, kernel))
         return jax.lax.scan(step, (start, start), jnp.moveaxis(inputs, 1, 0))[0][1]
 
 

@@ -24,11 +24,12 @@ class NewRun(NamedTuple):
     """A run directory to be made.
 
     Attributes:
-        path: The folder, not there yet or empty.
+        path: The folder, not there yet or empty; or gs://BUCKET/FOLDER or
+            s3://BUCKET/FOLDER.
         config: What to write into its `config.json`, of JSON values.
     """
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] | stores.Bucket
     config: Mapping[str, Any] = {}
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,13 +74,13 @@ def iterate(
                 asked, chunk, is_due, is_over(), kept.is_saved
             )
             num_kept = plan.num_kept(iteration)
-            what = {"iteration": iteration, "num_draws": num_kept}
+            save = partial(kept.commit, state, iteration=iteration, num_draws=num_kept)
             if iteration < total and (stop or late):
-                kept.commit(state, **what)
+                save()
             elif iteration < total and is_saved:
                 kept.settle()
                 if is_due:
-                    kept.commit(state, **what, wait=False)
+                    save(wait=False)
                     saved_at = time.monotonic()
             update(iteration, _describe(info))
             if stop and iteration < total:
@@ -115,8 +116,9 @@ def _agree(
     """
     kind = Signal.TERMINATE if hosts.is_preempted() else asked.kind
     votes = hosts.vote(kind, chunk, is_due, is_late, is_saved)
-    zeros = (int(vote) for vote in votes[0, 1:-1])
-    return _Decision(int(votes[:, 0].max()), *zeros, int(votes[:, -1].min()))
+    chunk, due, late = (int(vote) for vote in votes[0, 1:-1])
+    saved = int(votes[:, -1].min())
+    return _Decision(int(votes[:, 0].max()), chunk, due, late, saved)
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:

@@ -35,6 +35,7 @@ from symjax.store.files import (
     explained,
     flatten,
     read_json,
+    remove,
     write_json,
     write_text,
 )

@@ -20,7 +20,7 @@ import tensorstore as ts
 _DRIVERS = {"gs": "gcs", "s3": "s3"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Bucket:
     """An object of a bucket or a folder, with as much of `pathlib.Path` as runs need.
 
@@ -76,6 +76,10 @@ class Bucket:
     def is_dir(self) -> bool:
         """Whether there is an object below it."""
         return next(self._keys(), None) is not None
+
+    def absolute(self) -> "Bucket":
+        """Itself."""
+        return self
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
         """Nothing to do: folders are parts of names."""
@@ -134,7 +138,7 @@ def place(path: Any) -> Place:
         return path
     scheme, mark, rest = str(path).partition(":/")
     if not mark or scheme not in _DRIVERS:
-        return Path(path).absolute()
+        return Path(path)
     parts = tuple(part for part in rest.split("/") if part)
     if len(parts) < 2:
         raise ValueError(

@@ -1,11 +1,13 @@
 """What a bundle must hold: its keys, its arrays, and how they fit together."""
 
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from symjax.store.files import StoreError
 
@@ -116,6 +118,34 @@ def num_bytes(arrays: Mapping[str, Any]) -> int:
     return sum(
         math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in arrays.values()
     )
+
+
+def read_array(
+    archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...]
+) -> Shaped[np.ndarray, "..."]:
+    """The array, if it is of this dtype and shape and no longer than that.
+
+    Args:
+        archive: The bundle.
+        name: Of the array.
+        dtype: As the bundle says.
+        shape: Likewise.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    with archive.open(f"{name}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        if version != (1, 0):
+            raise ValueError(f"{name} is of the .npy version {version}")
+        found = np.lib.format.read_array_header_1_0(member)
+        if found != (shape, False, dtype):
+            raise ValueError(f"{name} has {found} where {dtype} {shape} was said")
+        size = math.prod(shape) * dtype.itemsize
+        content = member.read(size + 1)  # Its end makes zipfile check its sum.
+    if len(content) != size:
+        raise ValueError(f"{name} has {len(content)} bytes or more, not {size}")
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _is_array(name: str, entry: Any) -> bool:

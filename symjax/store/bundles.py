@@ -52,7 +52,6 @@ sizes but those that were said, and nothing is unpacked to the disk.
 
 import io
 import json
-import math
 import os
 import zipfile
 import zlib
@@ -72,6 +71,7 @@ from symjax.store.bundle_layout import (
     DamagedBundleError,
     check,
     num_bytes,
+    read_array,
 )
 from symjax.store.files import StoreError, explained
 from symjax.store.leaves import builder
@@ -133,7 +133,7 @@ class Bundle:
             raise ValueError(f"`name` must be one of {names}, got {name!r}.")
         dtype, shape = self.about["arrays"][name]
         with _opened(self.path) as archive:
-            array = _read_array(archive, name, np.dtype(dtype), tuple(shape))
+            array = read_array(archive, name, np.dtype(dtype), tuple(shape))
         # R-hat of what does not vary is no number, and is left so.
         if not name.startswith("diagnostics/") and not np.isfinite(array).all():
             raise DamagedBundleError(
@@ -274,28 +274,6 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     """A member without the time of writing."""
     entry = zipfile.ZipInfo(name)
     archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=9)
-
-
-def _read_array(
-    archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...]
-) -> Shaped[np.ndarray, "..."]:
-    """The array, if it is of this dtype and shape and no longer than that.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    with archive.open(f"{name}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        if version != (1, 0):
-            raise ValueError(f"{name} is of the .npy version {version}")
-        found = np.lib.format.read_array_header_1_0(member)
-        if found != (shape, False, dtype):
-            raise ValueError(f"{name} has {found} where {dtype} {shape} was said")
-        size = math.prod(shape) * dtype.itemsize
-        content = member.read(size + 1)  # Its end makes zipfile check its sum.
-    if len(content) != size:
-        raise ValueError(f"{name} has {len(content)} bytes or more, not {size}")
-    return np.frombuffer(content, dtype).reshape(shape)
 
 
 @contextmanager

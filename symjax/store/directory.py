@@ -21,6 +21,7 @@ from symjax.store.files import (
     flush,
     read_json,
     remove,
+    rename,
     write_json,
 )
 from symjax.store.runs import Run
@@ -79,7 +80,7 @@ def create(
             f"`kept` must be {num_draws} of the iterations 0 to {num_iterations - 1}, "
             f"one for each draw, got {kept}."
         )
-    path = place(path)
+    path = place(path).absolute()
     header = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,7 +103,7 @@ def create(
         run.warmup_arrays.create()
     with explained("create", path):
         (path / "state").mkdir()
-        (path / _UNFINISHED_HEADER).rename(path / _HEADER)
+        rename(path / _UNFINISHED_HEADER, _HEADER)
         flush(path, deep=False)
     return run
 
@@ -120,7 +121,7 @@ def create_on_first(path: str | os.PathLike[str] | Bucket, **contents: Any) -> R
     Raises:
         StoreError: if this host does not see what host 0 wrote.
     """
-    path = place(path)
+    path = place(path).absolute()
     made = create(path, **contents) if hosts.is_first() else None
     hosts.barrier("run directory")
     hosts.write_logs(path)
@@ -149,7 +150,7 @@ def open(path: str | os.PathLike[str] | Bucket) -> Run:
     Raises:
         StoreError: if it is no run, not a whole one, or of a newer symjax.
     """
-    path = place(path)
+    path = place(path).absolute()
     file = path / _HEADER
     with explained("open", path):
         if (path / _UNFINISHED_HEADER).exists():

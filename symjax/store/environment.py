@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from symjax.store.buckets import Place
 from symjax.store.files import as_json, flatten
 
 
@@ -67,7 +68,7 @@ def changes(began: dict[str, str]) -> list[str]:
 
 
 def require_same(
-    path: Path, began: Mapping[str, Any], given: Mapping[str, Any]
+    path: Place, began: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Require the configuration that the run in `path` began with.
 

@@ -129,6 +129,14 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return entries
 
 
+def rename(path: Place, name: str) -> None:
+    """Give a file another name in its folder."""
+    if isinstance(path, Bucket):
+        path.rename(path.parent / name)
+    else:
+        path.rename(path.with_name(name))
+
+
 def remove(path: Place) -> None:
     """Delete a file or a folder and all below it, if it is there."""
     if isinstance(path, Bucket):

@@ -1,7 +1,7 @@
 """Linear assignment: which unit comes to which place, so that the gains are largest.
 
 It is solved on the host. Where each place gains most by a unit of its own, that is the
-answer; all else goes to SciPy. Measured with `scripts/benchmark_assignment.py` on two
+answer; all else goes to SciPy. Measured with `scripts/benchmark.py assignment` on two
 CPU cores, 256 to 1024 units: `optax.assignment` takes 3 to 6 times as long as SciPy
 where units of both sides are independent. Where noise of 0.3 parts them, each place
 mostly gains most by a unit of its own, and to see that takes 0.05 to 0.4 times as long.

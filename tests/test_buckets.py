@@ -1,0 +1,222 @@
+"""Runs in an object store: as in a folder, whatever happens to the process."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from commands import symjax
+from object_store import serve
+from test_contract import StopAtThirdChunk
+from test_store import check, kill_at, start, uninterrupted, work  # noqa: F401
+
+from symjax import run, store
+from symjax.hosts import last_words
+from symjax.samplers import hmc
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serve() as (server, variables), pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        server.variables = variables
+        yield server
+
+
+def names(server, folder):
+    """Of all objects in it."""
+    return {key.removeprefix(folder) for key in server.objects if folder in key}
+
+
+def test_a_bucket_reads_like_a_folder(server):
+    folder = store.place("s3://bucket/some/folder")
+    assert str(folder) == "s3://bucket/some/folder"
+    assert not folder.exists()
+    for name, text in (("a.json", "1"), ("b/c.json", "2"), ("b/d.json", "é")):
+        store.write_text(folder / name, text)
+    assert [entry.name for entry in folder.iterdir()] == ["a.json", "b"]
+    assert (folder / "b").exists()
+    assert (folder / "b/d.json").read_text() == "é"
+    assert not (folder / "b/c").exists()
+    assert (folder / "b/c.json").parent == folder / "b"
+    (folder / "a.json").rename(folder / "e.json")
+    store.remove(folder / "b")
+    store.remove(folder / "nothing")
+    assert names(server, "bucket/some/folder/") == {"e.json"}
+    with pytest.raises(store.StoreError, match=r"s3://bucket/some/folder/a\.json"):
+        store.read_json(folder / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("gs://bucket/a/b/", "gs://bucket/a/b"),
+        ("s3:/bucket/a", "s3://bucket/a"),  # As `pathlib` has it.
+        ("runs/s3", "runs/s3"),
+        ("/data/gs:/x", "/data/gs:/x"),
+    ],
+)
+def test_an_address_is_told_from_a_folder(typed, found):
+    assert str(store.place(typed)) == found
+
+
+def test_a_bucket_of_google_is_opened_by_its_own_driver():
+    spec = store.place("gs://bucket/a/b").spec()
+    assert spec == {"driver": "gcs", "bucket": "bucket", "path": "a/b/"}
+
+
+def test_a_bucket_without_a_folder_is_refused():
+    with pytest.raises(ValueError, match="must have a folder of its own"):
+        store.place("s3://bucket")
+
+
+def sample(kept, mesh=None):
+    density = lambda x, _: -jnp.sum(x**2) / 2
+    algorithm = hmc.build(density, step_size=0.3, num_steps=3, num_warmup=2)
+    return run.sample(
+        jax.random.key(1), algorithm, jnp.ones((4, 3)), None,
+        num_draws=6, store=kept, mesh=mesh, show_progress=False,
+    )  # fmt: skip
+
+
+def test_a_run_that_is_stopped_all_the_time_ends_as_if_it_had_not_been(
+    server, monkeypatch
+):
+    """Four chains on four devices; each device's part of the state is an object."""
+    whole = sample(None)
+    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("symjax.run.loop.SAVE_SECONDS", -1.0)
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
+    kept, num_stops = run.NewRun("s3://bucket/runs/stopped"), 0
+    while isinstance(kept, run.NewRun) or not kept.committed.finished:
+        try:
+            sample(kept)
+        except run.Stopped:
+            num_stops += 1
+        kept = store.open("s3://bucket/runs/stopped")
+    assert num_stops >= 2
+    np.testing.assert_array_equal(kept.read(), whole.draws)
+    np.testing.assert_array_equal(kept.warmup(), whole.warmup)
+    np.testing.assert_array_equal(kept.info()["log_density"], whole.info.log_density)
+    found = names(server, "bucket/runs/stopped/")
+    assert "creating.json" not in found
+    assert len({name.split("/")[1] for name in found if "state/" in name}) == 3
+    with pytest.raises(store.StoreError, match="already holds a run: resume it"):
+        sample(run.NewRun("s3://bucket/runs/stopped"))
+
+
+def work_in_bucket(path, variables, *killed):
+    os.environ.update(variables)
+    if killed:
+        kill_at(*killed)
+    work(path)
+
+
+PLACES = {
+    "before the run is one": ("symjax.store.buckets.Bucket.rename", 1),
+    "between draws and Info": ("symjax.store.arrays.Group.write", 4),
+    "in a state": ("symjax.store.bucket_states.write_json", 3),
+    "before the record": ("symjax.store.commits.write_json", 4),
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_killed_at_a_place(server, uninterrupted, place):  # noqa: F811
+    path = store.place(f"s3://bucket/killed/{place[0]}")
+    process = start(work_in_bucket, path, server.variables, *place)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    work(path, 12)
+    assert check(path, uninterrupted) >= 12
+
+
+def test_killed_at_random_moments(server, uninterrupted, monkeypatch):  # noqa: F811
+    """In a slow store, so that objects are on their way at most moments."""
+    monkeypatch.setattr(server, "delay", 0.003)
+    path, reached = store.place("s3://bucket/killed/random"), 0
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        process = start(work_in_bucket, path, server.variables)
+        end = time.monotonic() + 100
+        while _committed(server, path) <= reached and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.2))
+        process.kill()
+        process.join()
+        before, reached = reached, check(path, uninterrupted)
+        assert before < reached
+    work(path, reached + 5)
+    assert check(path, uninterrupted) >= reached + 5
+
+
+def _committed(server, path):
+    content = server.objects.get(f"{'/'.join(path.parts)}/commit.json")
+    return 0 if content is None else json.loads(content)["iteration"]
+
+
+@pytest.fixture(scope="module")
+def finished(server):
+    sample(run.NewRun("s3://bucket/runs/finished"))
+    return store.open("s3://bucket/runs/finished")
+
+
+@pytest.mark.parametrize("how", ["lost", "changed"])
+def test_an_object_that_is_lost_or_changed_is_told(server, finished, monkeypatch, how):
+    key = "bucket/runs/finished/draws/value/c/1/0/0"
+    content = server.objects[key]
+    if how == "lost":
+        monkeypatch.delitem(server.objects, key)
+    else:
+        other = bytes([content[10] ^ 1])
+        monkeypatch.setitem(server.objects, key, content[:10] + other + content[11:])
+    with pytest.raises(store.StoreError, match="Put the file back from a copy"):
+        finished.read()
+
+
+def test_a_state_that_is_not_whole_is_told(server, finished, monkeypatch):
+    step = finished.committed.iteration
+    key = f"bucket/runs/finished/state/{step}/leaves.json"
+    monkeypatch.delitem(server.objects, key)
+    with pytest.raises(store.StoreError, match="no whole sampler state in s3://"):
+        finished.restore({"a": jnp.zeros(3)})
+
+
+def test_a_state_of_another_algorithm_is_refused(finished):
+    with pytest.raises(store.StoreError, match="configuration it began with"):
+        finished.restore({"a": jnp.zeros(3)})
+
+
+def test_a_bucket_that_holds_no_run_says_so(server):
+    with pytest.raises(store.StoreError, match=r"s3://bucket/no is not a run"):
+        store.open("s3://bucket/no")
+
+
+def test_commands_write_to_a_bucket_and_others_refuse_it(server, capsys):
+    path = "s3://bucket/runs/wine"
+    symjax(
+        "sample", "--data", "wine", "--widths", 2, "--num-chains", 1, "--start", "init",
+        "--hmc.num-warmup", 4, "--hmc.num-steps", 2, "--num-draws", 3, "--out", path,
+    )  # fmt: skip
+    assert f"Finished: {path}" in capsys.readouterr().out
+    assert {"timing.json", "commit.json"} <= names(server, "bucket/runs/wine/")
+    symjax("sample", "--resume", path)
+    assert f"{path} is finished: 3 draws." in capsys.readouterr().out
+    symjax("evaluate", path, code=2)
+    said = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert f"aws s3 cp --recursive {path} FOLDER" in said
+    with contextlib.suppress(FileNotFoundError):
+        assert not os.listdir("s3:")
+
+
+def test_last_words_do_not_look_into_a_bucket():
+    """They are said by a small process without tensorstore."""
+    said = last_words.describe("s3://bucket/runs/a", "symjax sample --resume it")
+    assert said.startswith("What is saved is told by s3://bucket/runs/a/commit.json.")
+    assert said.endswith("Continue with: symjax sample --resume it")
