@@ -85,6 +85,8 @@ class Options:
     """Of every run."""
     dry_run: bool = False
     """Show the plan of every run after timing one gradient, and run nothing."""
+    gradient_ms: float | None = None
+    """Of a chain on all data, for the plans of HMC where no such device is at hand."""
 
 
 def prior(family: str, variance: float) -> str:
@@ -102,9 +104,14 @@ def prior(family: str, variance: float) -> str:
     return f"{family}--prior-scale {scale:.7g}"
 
 
-def by_length(temperature: float, variance: float) -> str:
-    """A quarter turn under the prior, the step size adapted by the warm-up."""
-    return f"--hmc.trajectory-length {_quarter_turn(temperature, variance):.6g}"
+def by_length(share: float) -> Callable[[float, float], str]:
+    """A share of the quarter turn under the prior; the warm-up adapts the step size."""
+
+    def trajectory(temperature: float, variance: float) -> str:
+        length = share * _quarter_turn(temperature, variance)
+        return f"--hmc.trajectory-length {length:.6g}"
+
+    return trajectory
 
 
 def by_leapfrogs(
@@ -183,7 +190,7 @@ def reproduce(
     if options.dry_run:
         return
     if REFERENCE not in made:
-        raise SystemExit(f"{out / REFERENCE} is no reference: see above.")
+        raise SystemExit(f"{out / REFERENCE} is no reference yet: see above.")
     found, figures, console = [], {}, Console()
     if {"methods", "corruption"} & set(options.parts):
         paths = [out / n for n in made if n in (REFERENCE, *experiment.methods)]
@@ -222,6 +229,7 @@ def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
             console,
             minutes=minutes,
             dry_run=options.dry_run,
+            gradient_ms=options.gradient_ms if " hmc " in words else None,
         )
         made += [name] * is_there
     return made

@@ -25,7 +25,8 @@ of least norm, although weight decay pulls there.
 
 Needs mnist.npz, and fashion_mnist_test.npz and notmnist_test.npz as other inputs, in
 the folder that SYMJAX_DATA names. The paper's network has batch normalisation, which
-has no posterior; FRN stands in for it.
+has no posterior; FRN stands in for it. All networks are trained by Adam, and the prior
+of standard deviation 0.2 is their weight decay of 5e-4 for 50,000 images.
 """
 
 from dataclasses import dataclass
@@ -93,13 +94,13 @@ SCALES: dict[str, tuple[Scale, int]] = {
     ),
     "paper": (
         Scale(
-            "--data cifar100 --model resnet18_frn --prior-scale 0.1",
+            "--data cifar100 --model resnet18_frn --prior-scale 0.2",
             "--num-chains 4 --num-draws 100 --hmc.step-size 1e-5",
             "--num-chains 10 --num-draws 100 --thinning 390 --start init",
             78_000,
             10,
             10,
-            "--ood svhn_cropped",
+            "--ood cifar10 permuted",
         ),
         1024,
     ),

@@ -6,6 +6,7 @@ by hand. A second call skips what is finished and continues what was interrupted
 
 import math
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,7 @@ def execute(
     *,
     minutes: float | None = None,
     dry_run: bool = False,
+    gradient_ms: float | None = None,
 ) -> bool:
     """Make the run, or continue it; a finished one stays as it is.
 
@@ -69,16 +71,19 @@ def execute(
         console: Where the command is printed.
         minutes: Limit of a chain's time, which a run does not record.
         dry_run: Whether to show the plan only.
+        gradient_ms: For the plan of a sampler, instead of timing a gradient.
 
     Returns:
-        Whether there is a run that can be read: not after a plan, nor where the draws
-        left the finite numbers.
+        Whether there is a run that can be read: not after a plan, nor where the time
+        was over before the first draw, or draws left the finite numbers.
 
     Raises:
         SystemExit: if the folder holds a run of other options, or a signal came.
     """
     console.rule(path.name, align="left")
     limit = "" if minutes is None else f" --max-minutes {minutes:g}"
+    if dry_run and gradient_ms is not None and words.startswith("sample"):
+        limit += f" --estimate.gradient-ms {gradient_ms:g}"
     typed = f"{words}{limit}"
     console.print(f"symjax {typed} --out {path}", highlight=False, soft_wrap=True)
     command = parse(shlex.split(typed))
@@ -90,14 +95,19 @@ def execute(
         command = type(command)(resume=path, **given)
     else:
         command = replace(command, out=path)
+    start = time.monotonic()
     try:
         chains.execute(command, console)
     except run.Stopped as stopped:
-        raise SystemExit(f"{stopped} Or call this program again.") from None
+        if minutes is None or time.monotonic() - start < 60 * minutes:
+            raise SystemExit(f"{stopped} Or call this program again.") from None
+        said = f"left out until the next call. {stopped}"
     except run.NonFiniteError as error:
-        console.print(f"[bold]Warning:[/bold] left out. {error}", highlight=False)
-        return False
-    return True
+        said = f"left out. {error}"
+    else:
+        return True
+    console.print(f"[bold]Warning:[/bold] {said}", highlight=False)
+    return False
 
 
 def _is_begun(words: str, path: Path) -> bool:

@@ -153,7 +153,8 @@ def _localise(
         return local_noise.evaluate(log_posterior.apply, key, mean, std, inputs, rows)
 
     x: Any = data.x, row_numbers(data)
-    return replace(log_posterior, apply=apply), (q.mean, q.std), data._replace(x=x)
+    noisy = replace(log_posterior, apply=apply, force_apply=apply)
+    return noisy, (q.mean, q.std), data._replace(x=x)
 
 
 def _expected_log_prior(
