@@ -48,9 +48,10 @@ class Problem:
         micro_batch: Examples a gradient holds in memory. Default: what fits the
             device.
         force_precision: Of the gradient, while what is accepted is decided in full
-            float32: float32, tensorfloat32 or bfloat16 (activations too; on a GPU with
-            fused kernels for resnet20_frn). Rougher is faster and is accepted less
-            often. Default: JAX's, which is tensorfloat32 on a GPU.
+            float32: float32, tensorfloat32, or bfloat16 and float16, which store
+            activations in half the memory (on a GPU with fused kernels for
+            resnet20_frn). Rougher is accepted less often. Default: JAX's, which is
+            tensorfloat32 on a GPU.
     """
 
     data: str = "digits"
@@ -65,7 +66,9 @@ class Problem:
     noise: str = "learned"
     temperature: float = 1.0
     micro_batch: int | None = None
-    force_precision: Literal["float32", "tensorfloat32", "bfloat16"] | None = None
+    force_precision: (
+        Literal["float32", "tensorfloat32", "bfloat16", "float16"] | None
+    ) = None
 
 
 @dataclass(frozen=True)
