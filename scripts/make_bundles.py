@@ -108,7 +108,11 @@ def sample(reference: Reference, path: Path, console: Console) -> None:
     command = replace(parse(reference), out=path)
     if (path / "config.json").exists():
         recorded = chains.rebuild_command(store.open(path))
-        if chains.describe_options(recorded) != chains.describe_options(command):
+        options = chains.describe_options(command)
+        if (
+            not isinstance(recorded, Sample)
+            or chains.describe_options(recorded) != options
+        ):
             raise SystemExit(
                 f"{path} was made with other options. Choose another --out, or remove "
                 "it."

@@ -34,7 +34,7 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
         ValueError: if one is of other data.
     """
     runs = [store.open(path) for path in paths]
-    names = _names([run.path for run in runs])
+    names = _names([store.local(run.path) for run in runs])
     built = [chains.posterior_of(run) for run in runs]
     for run, other in zip(runs, built, strict=True):
         if other.dataset.fingerprint != built[0].dataset.fingerprint:
