@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from symjax import progress, store
-from symjax.cli import aligners, chains
+from symjax.cli import aligners, records
 from symjax.cli.analyses import Align
 from symjax.cli.posteriors import Posterior
 from symjax.store import Run
@@ -38,7 +38,7 @@ def align(command: Align, console: Console) -> Path:
     source = store.open(command.run)
     reference = store.open(command.reference or command.run)
     _require_not_aligned(source, reference)
-    built = chains.posterior_of(source)
+    built = records.posterior_of(source)
     _require_same_model(source, reference)
     aligner = aligners.build(source, built, reference, command.method)
     path = command.out or _beside(source)
