@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from symjax import data as datasets, densities, models, posterior
-from symjax.cli.options import Problem
+from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
 from symjax.types import Data, Key, Params
