@@ -48,7 +48,10 @@ def test_a_variable_that_is_missing_is_named(name):
     ("word", "message"),
     [
         ("on", "must be auto, off or ADDRESS,N,ID"),
-        ("ten,4,0", "as host:port, got 'ten'"),
+        ("ten,4,0", "as host:port, with a port from 1 to 65535, got 'ten'"),
+        ("ten:0,4,0", "a port from 1 to 65535, got 'ten:0'"),
+        ("ten:65536,4,0", "a port from 1 to 65535, got 'ten:65536'"),
+        ("ten:1,0,0", "at least 1 process, got 0"),
         ("ten:1,4,-1", "the one this is, from 0, got '4' and '-1'"),
         ("ten:1,4,4", "a process from 0 to 3 of 4, got 4"),
     ],
