@@ -77,6 +77,11 @@ def test_a_bucket_without_a_folder_is_refused():
         store.place("s3://bucket")
 
 
+def test_a_name_that_no_bucket_has_is_said_to_be_one():
+    with pytest.raises(store.StoreError, match=r'/runs: Invalid S3 bucket name: "b"\.$'):
+        store.open("s3://b/runs")
+
+
 def sample(kept, mesh=None):
     density = lambda x, _: -jnp.sum(x**2) / 2
     algorithm = hmc.build(density, step_size=0.3, num_steps=3, num_warmup=2)
