@@ -106,7 +106,7 @@ def test_a_host_that_is_killed_is_named_and_its_run_goes_on(tmp_path, lost):
 
 def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
     """SIGTERM to one: exit code 42, what to type, and that continues on one process."""
-    path = tmp_path / "run"
+    path = tmp_path / "a run"
     with processes([[*LONG, "--out", path]] * 2) as started:
         wait_for_commit(started, path)
         started[1].send_signal(signal.SIGTERM)
@@ -115,10 +115,10 @@ def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
     done = store.open(path).committed
     assert done.has_state
     assert f"Stopped at iteration {done.iteration} of 100010" in outputs[0]
-    assert f"Continue with: symjax sample --resume {path}" in outputs[0]
+    assert f"Continue with: symjax sample --resume '{path}'" in outputs[0]
     assert "Error" not in outputs[1]  # It is in the log.
     log = (path / "logs" / "host-1.log").read_text()
-    assert f"Continue with: symjax sample --resume {path}" in log
+    assert f"Continue with: symjax sample --resume '{path}'" in log
     # On one process, for as long as it takes to see that it goes on.
     with processes([[*COMMAND, "sample", "--resume", path]]) as started:
         wait_for_commit(started, path, after=done.iteration)

@@ -49,7 +49,9 @@ def free_address():
 
 
 @contextmanager
-def processes(commands, devices=2, cwd=HERE, **changes) -> Iterator[list[subprocess.Popen]]:
+def processes(
+    commands, devices=2, cwd=HERE, **changes
+) -> Iterator[list[subprocess.Popen]]:
     """Start a program, one command a process; none outlives the block.
 
     Args:
