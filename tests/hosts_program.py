@@ -1,9 +1,9 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
 Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on, or such a word
-behind the address of a bucket; and words OPTION=NUMBER of what is done; of these, sleep=SECONDS is how long the last process does
-so in its first chunk. A run that is there goes on. Chunks are short, and saves are
-frequent.
+behind the address of a bucket; and words OPTION=NUMBER of what is done; of these,
+sleep=SECONDS is how long the last process does so in its first chunk. A run that is
+there goes on. Chunks are short, and saves are frequent.
 """
 
 import os

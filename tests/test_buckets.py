@@ -205,8 +205,8 @@ def test_a_state_is_listed_when_all_of_it_is_there(server, monkeypatch):
         done.append(key.partition("/state/")[2])
 
     kept = store.create(
-        "s3://bucket/runs/slow", config={}, params=jnp.zeros(3), info={"a": jnp.ones(())},
-        num_chains=2, num_draws=4, num_iterations=4,
+        "s3://bucket/runs/slow", config={}, params=jnp.zeros(3),
+        info={"a": jnp.ones(())}, num_chains=2, num_draws=4, num_iterations=4,
     )  # fmt: skip
     monkeypatch.setattr(server, "put", slow)
     state = {"w": jnp.arange(6.0).reshape(2, 3)}
