@@ -1,9 +1,9 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
-Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on; and words
-OPTION=NUMBER of what is done; of these, sleep=SECONDS is how long the last process does
-so in its first chunk. A run that is there goes on. Chunks are short, and saves are
-frequent.
+Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on, or such a word
+behind the address of a bucket; and words OPTION=NUMBER of what is done; of these,
+sleep=SECONDS is how long the last process does so in its first chunk. A run that is
+there goes on. Chunks are short, and saves are frequent.
 """
 
 import os
@@ -48,8 +48,6 @@ def sleep_once(loop, seconds):
 
 
 def main(folder, *words):
-    from pathlib import Path
-
     import jax
 
     from symjax import mesh, run, store
@@ -61,9 +59,9 @@ def main(folder, *words):
     sleep_once(loop, changes.pop("sleep", 0))
     for word in words:
         if ":" in word:
-            name, shape = word.split(":")
+            path = store.place(word if "://" in word else f"{folder}/{word}")
+            name, shape = path.name.split(":")
             made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
-            path = Path(folder, word)
             is_there = hosts.share((path / "config.json").exists())
             kept = store.open(path) if is_there else run.NewRun(path)
             execute(name, made, kept, **changes)

@@ -77,6 +77,13 @@ def test_a_bucket_without_a_folder_is_refused():
         store.place("s3://bucket")
 
 
+def test_a_name_that_no_bucket_has_is_said_to_be_one():
+    with pytest.raises(
+        store.StoreError, match=r'/runs: Invalid S3 bucket name: "b"\.$'
+    ):
+        store.open("s3://b/runs")
+
+
 def sample(kept, mesh=None):
     density = lambda x, _: -jnp.sum(x**2) / 2
     algorithm = hmc.build(density, step_size=0.3, num_steps=3, num_warmup=2)
@@ -186,6 +193,33 @@ def test_a_state_that_is_not_whole_is_told(server, finished, monkeypatch):
     monkeypatch.delitem(server.objects, key)
     with pytest.raises(store.StoreError, match="no whole sampler state in s3://"):
         finished.restore({"a": jnp.zeros(3)})
+
+
+def test_a_state_is_listed_when_all_of_it_is_there(server, monkeypatch):
+    """Its arrays are slow, the list of them is not."""
+    put, done = server.put, []
+
+    def slow(key, content):
+        time.sleep(0.3 * ("/c/" in key))
+        put(key, content)
+        done.append(key.partition("/state/")[2])
+
+    kept = store.create(
+        "s3://bucket/runs/slow", config={}, params=jnp.zeros(3),
+        info={"a": jnp.ones(())}, num_chains=2, num_draws=4, num_iterations=4,
+    )  # fmt: skip
+    monkeypatch.setattr(server, "put", slow)
+    state = {"w": jnp.arange(6.0).reshape(2, 3)}
+    kept.commit(state, iteration=0, num_draws=0, wait=False)
+    assert not kept.is_saved
+    assert kept.committed == store.Commit()
+    kept.settle()
+    assert [name for name in done if name] == [
+        "0/0/zarr.json",
+        "0/0/c/0/0",
+        "0/leaves.json",
+    ]
+    np.testing.assert_array_equal(kept.restore(state)["w"], state["w"])
 
 
 def test_a_state_of_another_algorithm_is_refused(finished):

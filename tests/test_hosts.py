@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -48,7 +49,10 @@ def test_a_variable_that_is_missing_is_named(name):
     ("word", "message"),
     [
         ("on", "must be auto, off or ADDRESS,N,ID"),
-        ("ten,4,0", "as host:port, got 'ten'"),
+        ("ten,4,0", "as host:port, with a port from 1 to 65535, got 'ten'"),
+        ("ten:0,4,0", "a port from 1 to 65535, got 'ten:0'"),
+        ("ten:65536,4,0", "a port from 1 to 65535, got 'ten:65536'"),
+        ("ten:1,0,0", "at least 1 process, got 0"),
         ("ten:1,4,-1", "the one this is, from 0, got '4' and '-1'"),
         ("ten:1,4,4", "a process from 0 to 3 of 4, got 4"),
     ],
@@ -138,6 +142,32 @@ def test_last_words_name_who_was_silent():
             text=True,
         )
         assert re.search(said, made.stderr)
+
+
+def test_what_only_one_host_has_is_a_difference(monkeypatch):
+    """Of host 1, which finds what host 0 shared."""
+    told = {}
+    client = SimpleNamespace(
+        blocking_key_value_get=lambda *_: json.dumps({"a": [1, 2], "b": 2, "d": 4}),
+        key_value_set=told.__setitem__,
+        wait_at_barrier=lambda *_: None,
+        key_value_dir_get=lambda _: told.items(),
+    )
+    watch = SimpleNamespace(own=1, names=["one", "two"])
+    session = SimpleNamespace(client=client, watch=watch)
+    monkeypatch.setattr(runtime, "session", lambda: session)
+    monkeypatch.setattr(runtime, "index", lambda: 1)
+    with pytest.raises(ValueError, match="The hosts differ") as error:
+        hosts.require_equal({"a": (1, 2), "c": 3, "d": 5})
+    for said in (
+        "b is missing on host 1 (two), and 2 on host 0 (one)",
+        "c is 3 on host 1 (two), and missing on host 0 (one)",
+        "d is 5 on host 1 (two), and 4 on host 0 (one)",
+    ):
+        assert said in str(error.value)
+    assert "a is" not in str(error.value)
+    told.clear()
+    hosts.require_equal({"a": (1, 2), "b": 2, "d": 4})
 
 
 class Store:

@@ -9,7 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from together import HEARTBEAT, LONG, collect, environment, wait_for_commit
+from together import (
+    COMMAND,
+    HEARTBEAT,
+    LONG,
+    collect,
+    environment,
+    processes,
+    wait_for_commit,
+)
 
 from symjax import store
 
@@ -83,3 +91,5 @@ def test_both_hosts_stop_when_the_network_is_cut(tmp_path, hosts):
         log = (path / "logs" / f"host-{i}.log").read_text()
         assert f"Host {lost} (" in log
         assert said in log
+    with processes([[*COMMAND, "sample", "--resume", path]]) as resumed:
+        wait_for_commit(resumed, path, after=done.iteration)

@@ -9,9 +9,11 @@ import jax
 import numpy as np
 import pytest
 from hosts_program import NUM_CHAINS, execute
+from object_store import serve
 from together import (
     COMMAND,
     HEARTBEAT,
+    HERE,
     LONG,
     collect,
     processes,
@@ -40,12 +42,28 @@ def assert_same_run(path, name, shape, tolerance=0.0, devices=4, **changes):
 
 
 def test_two_processes_make_the_draws_of_one(tmp_path):
-    """Bit for bit, where no sum over the examples crosses the processes."""
+    """Bit for bit, where no sum over the examples crosses the processes.
+
+    The last one is in a bucket, where each process writes what its own devices hold.
+    """
     apart = ("hmc", "nuts", "sghmc", "ensemble", "ghmc")
     words = [f"{name}:chain=4,data=1" for name in apart]
     words += ["hmc:chain=2,data=2", "sghmc:chain=1,data=4"]
-    codes, outputs = run_all([["hosts_program.py", tmp_path, *words]] * 2, 280)
-    assert codes == [0, 0], outputs
+    bucket = "s3://bucket/runs/hmc:chain=2,data=2"
+    command = [HERE / "hosts_program.py", tmp_path, *words, bucket]
+    with serve() as (server, variables), pytest.MonkeyPatch.context() as patch:
+        codes, outputs = run_all([command] * 2, 280, cwd=tmp_path, **variables)
+        assert codes == [0, 0], outputs
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        assert_same_run(bucket, "hmc", "chain=2,data=2")
+        # The state of each group of chains is an object, and their list comes last.
+        state = f"/state/{store.open(bucket).committed.iteration}/"
+        parts = [key.partition(state)[2] for key in server.objects if state in key]
+        assert {part[:5] for part in parts} > {"0/c/0", "0/c/1"}, parts
+        assert parts[-1] == "leaves.json"
+    logs = tmp_path / "hmc:chain=2,data=2.logs"
+    assert len(list(logs.iterdir())) == 2
     assert outputs[0].endswith("made on 2 4\n")
     for word in words:
         name, shape = word.split(":")
@@ -88,7 +106,7 @@ def test_a_host_that_is_killed_is_named_and_its_run_goes_on(tmp_path, lost):
 
 def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
     """SIGTERM to one: exit code 42, what to type, and that continues on one process."""
-    path = tmp_path / "run"
+    path = tmp_path / "a run"
     with processes([[*LONG, "--out", path]] * 2) as started:
         wait_for_commit(started, path)
         started[1].send_signal(signal.SIGTERM)
@@ -97,10 +115,10 @@ def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
     done = store.open(path).committed
     assert done.has_state
     assert f"Stopped at iteration {done.iteration} of 100010" in outputs[0]
-    assert f"Continue with: symjax sample --resume {path}" in outputs[0]
+    assert f"Continue with: symjax sample --resume '{path}'" in outputs[0]
     assert "Error" not in outputs[1]  # It is in the log.
     log = (path / "logs" / "host-1.log").read_text()
-    assert f"Continue with: symjax sample --resume {path}" in log
+    assert f"Continue with: symjax sample --resume '{path}'" in log
     # On one process, for as long as it takes to see that it goes on.
     with processes([[*COMMAND, "sample", "--resume", path]]) as started:
         wait_for_commit(started, path, after=done.iteration)

@@ -373,12 +373,31 @@ def test_a_jobset_is_one_and_has_the_rules_of_the_exit_codes():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"topology": "2x2x"}, {"topology": "2x3x1"}, {"accelerator": "v4"}],
+    [
+        {"topology": "2x2x"},
+        {"topology": "2x3x1"},
+        {"topology": "0x4"},
+        {"accelerator": "v4"},
+        {"name": "My chains"},
+        {"name": "a" * 41},
+    ],
 )
 def test_a_jobset_that_no_cluster_has_is_refused(wrong):
-    options = {"accelerator": "tpu-v5p-slice", "topology": "2x2x2"} | wrong
+    options = {"name": "a", "accelerator": "tpu-v5p-slice", "topology": "2x2x2"} | wrong
     with pytest.raises(ValueError, match="was expected to be"):
-        gke.JobSet("a", "i", claim="c", **options)
+        gke.JobSet(image="i", claim="c", **options)
+
+
+def test_a_bucket_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="`--bucket` was expected to be an address"):
+        skypilot.Task("a", "H100:8", "chains")
+
+
+def test_a_job_that_could_not_resume_is_refused(capsys):
+    """Slurm requeues it."""
+    command = ["--", "symjax", "sample", "--data", "digits"]
+    assert launch.main(["slurm", "--nodes", "2", "--dry-run", *command]) == 2
+    assert "was expected to say `--out RUN`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("accelerators", ["tpu-v5p-32", "H100:8"])

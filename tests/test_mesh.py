@@ -1,6 +1,7 @@
 """Chains and examples over the devices."""
 
 import re
+from dataclasses import dataclass
 
 import cases
 import jax
@@ -21,6 +22,28 @@ from symjax.samplers import hmc
 def test_chains_get_devices_first(num_chains, num_devices, shape):
     made = mesh.make_mesh(num_chains, jax.devices()[:num_devices])
     assert (made.shape["chain"], made.shape["data"]) == shape
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a mesh asks of a device of several hosts."""
+
+    process_index: int
+    id: int
+    platform: str = "cpu"
+    device_kind: str = "cpu"
+
+
+@pytest.mark.parametrize(("num_chains", "shape"), [(4, None), (8, None), (8, (4, 2))])
+def test_devices_that_share_a_chain_are_of_one_host(num_chains, shape):
+    """Whatever the order in which they come."""
+    devices = [Device(i // 2, i) for i in (3, 0, 7, 1, 6, 2, 5, 4)]
+    made = mesh.make_mesh(num_chains, devices, shape).devices
+    assert set(made.flat) == set(devices)
+    for group in made:
+        assert len({device.process_index for device in group}) == 1
+    if num_chains == 4:
+        assert [group[0].process_index for group in made] == [0, 1, 2, 3]
 
 
 def test_a_mesh_needs_chains():

@@ -49,12 +49,15 @@ def free_address():
 
 
 @contextmanager
-def processes(commands, devices=2, **changes) -> Iterator[list[subprocess.Popen]]:
+def processes(
+    commands, devices=2, cwd=HERE, **changes
+) -> Iterator[list[subprocess.Popen]]:
     """Start a program, one command a process; none outlives the block.
 
     Args:
         commands: Arguments of each process for Python.
         devices: Virtual devices of each.
+        cwd: Where they run.
         **changes: For all environments.
     """
     address = free_address()
@@ -69,7 +72,7 @@ def processes(commands, devices=2, **changes) -> Iterator[list[subprocess.Popen]
                     stderr=subprocess.STDOUT,
                     text=True,
                     env=env,
-                    cwd=HERE,
+                    cwd=cwd,
                 )
             )
         yield started

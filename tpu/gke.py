@@ -18,6 +18,7 @@ What decides how a run ends:
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,15 +76,21 @@ class JobSet:
         """Check what the cluster would say late, or never.
 
         Raises:
-            ValueError: if the accelerator or the topology is not one.
+            ValueError: if the name, the accelerator or the topology is not one.
         """
+        if not re.fullmatch("[a-z]([-a-z0-9]{0,38}[a-z0-9])?", self.name):
+            raise ValueError(
+                "`--name` was expected to be at most 40 small letters, digits and -, a "
+                f"letter first, got {self.name}"
+            )
         if self.accelerator not in ACCELERATORS:
             raise ValueError(
                 f"`--accelerator` was expected to be one of {', '.join(ACCELERATORS)}; "
                 f"got {self.accelerator}"
             )
         sizes = self.topology.split("x")
-        if not all(size.isdecimal() for size in sizes) or len(sizes) not in (2, 3):
+        are_sizes = all(re.fullmatch("[1-9][0-9]*", size) for size in sizes)
+        if not are_sizes or len(sizes) not in (2, 3):
             raise ValueError(
                 "`--topology` was expected to be like 4x4 or 2x2x4, got "
                 f"{self.topology}"

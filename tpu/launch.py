@@ -208,6 +208,11 @@ def _add_slurm(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _slurm(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
+    if launching.run_of(command) is None:
+        raise ValueError(
+            "the command was expected to say `--out RUN`, on a file system that all "
+            "nodes share, so that the job can resume the run when it is requeued"
+        )
     wanted = _fill(
         slurm.Batch, asked, num_nodes=asked.nodes, options=tuple(asked.sbatch)
     )

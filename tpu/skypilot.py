@@ -41,6 +41,18 @@ class Task:
     spot: bool = True
     max_restarts: int = 3
 
+    def __post_init__(self) -> None:
+        """Check what would be taken for a folder of this machine.
+
+        Raises:
+            ValueError: if the bucket has no scheme.
+        """
+        if "://" not in self.bucket:
+            raise ValueError(
+                "`--bucket` was expected to be an address, such as gs://NAME, got "
+                f"{self.bucket}"
+            )
+
 
 def steps(wanted: Task, command: tuple[str, ...]) -> tuple[Step, ...]:
     """Write the file and launch the job."""

@@ -1,5 +1,6 @@
 """`symjax sample` and `symjax fit`: start or continue a run directory."""
 
+import shlex
 import time
 from dataclasses import replace
 from typing import Any
@@ -94,7 +95,7 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
 
 
 def _how_to_continue(command: Sample | Fit, path: Place) -> str:
-    return f"symjax {records.verb(command)} --resume {path}"
+    return f"symjax {records.verb(command)} --resume {shlex.quote(str(path))}"
 
 
 def _check(command: Sample | Fit) -> None:

@@ -78,9 +78,11 @@ def _checked(where: str, address: str, number: str, identity: str) -> Place:
     Raises:
         ValueError: if it is none.
     """
-    if not re.fullmatch(r".+:\d+", address):
+    match = re.fullmatch(r".+:(\d{1,5})", address)
+    if match is None or not 0 < int(match[1]) < 2**16:
         raise ValueError(
-            f"{where} must give the address of host 0 as host:port, got {address!r}."
+            f"{where} must give the address of host 0 as host:port, with a port from "
+            f"1 to 65535, got {address!r}."
         )
     if not (number.isdecimal() and identity.isdecimal()):
         raise ValueError(
@@ -88,6 +90,8 @@ def _checked(where: str, address: str, number: str, identity: str) -> Place:
             f"got {number!r} and {identity!r}."
         )
     place = Place(address, int(number), int(identity))
+    if place.number == 0:
+        raise ValueError(f"{where} must give at least 1 process, got 0.")
     if place.identity >= place.number:
         raise ValueError(
             f"{where} must give a process from 0 to {place.number - 1} of "

@@ -64,7 +64,8 @@ def explained(doing: str, path: Place, otherwise: str = "") -> Iterator[None]:
             if sign in cause:
                 cause, otherwise = sign, remedy
                 break
-        raise StoreError(f"Could not {doing} {file}: {cause}. {otherwise}") from error
+        said = f"Could not {doing} {file}: {cause.rstrip('. ')}. {otherwise}"
+        raise StoreError(said.rstrip()) from error
 
 
 def write_json(path: str | os.PathLike[str] | Bucket, value: Any) -> None:
