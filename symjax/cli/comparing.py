@@ -64,15 +64,11 @@ def compare(asked: Compared) -> Evaluation:
     if main is not None:
         aligned = alignment.aligned_draws(main.run, main.built, MAX_ALIGNED_BYTES)
         spaces = weights.spaces(main.run, main.built)
-    of_runs = [
-        (members.method(member, main, spaces, inputs), member) for member in runs
+    every: list[tuple[Method, Member | None]] = [
+        *_references(bundle, reference_file),
+        *((members.method(member, main, spaces, inputs), member) for member in runs),
+        *((files.read("--predictions", word), None) for word in asked.predictions),
     ]
-    of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
-    every: list[tuple[Method, Member | None]] = [*of_runs, *of_files]
-    if bundle is not None:
-        every.insert(0, (references.method(bundle), None))
-    elif reference_file is not None:
-        every.insert(0, (files.read("--reference", reference_file), None))
     read = [method for method, member in every if member is None]
     targets = _all_targets(asked, built, bundle, read)
     methods = [method for method, _ in every]
@@ -95,6 +91,13 @@ def compare(asked: Compared) -> Evaluation:
         aligned,
         () if bundle is None else references.notes(bundle, runs),
     )
+
+
+def _references(bundle: Bundle | None, file: str | None) -> list[tuple[Method, None]]:
+    """The reference that is no run, if there is one."""
+    if bundle is not None:
+        return [(references.method(bundle), None)]
+    return [] if file is None else [(files.read("--reference", file), None)]
 
 
 def _comparison(
