@@ -2,30 +2,28 @@
 
 The step size follows dual averaging from the first iteration to the last. A mass matrix
 is learnt in Stan's windows, each twice as long as the one before, from that window's
-draws alone; the last iterations adapt the step size to what was learnt.
+draws alone (see `windows`); the last 50 adapt the step size to what was learnt.
 
 References:
     Hoffman and Gelman (2014), The No-U-Turn sampler, section 3.2 (dual averaging).
     Carpenter et al. (2017), Stan, section 5.3 of its reference manual (windows).
-    Seyboldt et al. (2026), Preconditioning, Algorithm 1 (low rank), as in blackjax.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.metric_estimators import fisher_score_low_rank
 from blackjax.adaptation.staged_adaptation import build_schedule
 from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
 )
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from symjax import checks, trees
+from symjax import checks, windows
 from symjax.energies import InverseMassMatrix, LowRankInverseMassMatrix
 from symjax.mesh import same_in_all_chains
 from symjax.types import Params
@@ -36,14 +34,16 @@ ADAPTATION_GAMMA = 0.5
 within a factor of two of the step size; the usual 0.05 then throws the step size up and
 down by factors of ten, and its average comes out too small."""
 
-LEARNT = ("diagonal", "low_rank")
-"""Names of mass matrices that the warm-up learns."""
+LEARNT = {"diagonal": 18, "low_rank": windows.NUM_RECENT}
+"""Mass matrices that the warm-up learns, and of how many draws at the least."""
 
-NUM_RECENT = 64
-"""Draws and gradients that a low-rank mass matrix is made of."""
+FINAL = 50
+"""Last iterations, in which the step size is fitted to what was learnt. The size that
+they begin with may be far too large, and ten of them can't mend that: no proposal of
+the run is then accepted."""
 
-MAX_RANK = 10
-"""Directions that it treats on their own."""
+_INITIAL = 0.15
+"""Share of a short warm-up in which nothing is learnt but the step size."""
 
 
 class Adaptation(NamedTuple):
@@ -91,6 +91,7 @@ def build(
     Args:
         step_size: The first one.
         num_warmup: Iterations that adapt; the step size is their average from then on.
+            At least 80 to learn a diagonal mass matrix, 135 for one of low rank.
         target_acceptance: What the step size aims at, between 0 and 1.
         inverse_mass_matrix: M^-1, kept as it is; or `diagonal`, the variance of each
             parameter, regularised; or `low_rank`, which also treats a few directions
@@ -110,8 +111,9 @@ def build(
         target_acceptance, gamma=ADAPTATION_GAMMA
     )
     kind = _check_mass_matrix(inverse_mass_matrix, num_warmup)
-    window = {"diagonal": _diagonal, "low_rank": _low_rank}.get(kind, _fixed)()
-    schedule = build_schedule(num_warmup) if kind else ()
+    made = {"diagonal": windows.diagonal, "low_rank": windows.low_rank}
+    window = made.get(kind, windows.fixed)()
+    schedule = _schedule(num_warmup, LEARNT[kind]) if kind else ()
     is_slow = np.array([stage == 1 for stage, _ in schedule] or [False])
     is_end = np.array([end for _, end in schedule] or [False])
 
@@ -174,6 +176,18 @@ def build(
     return Warmup(init, update, mass_matrix)
 
 
+def _schedule(num_warmup: int, least: int) -> Any:
+    """The stage of each iteration, and whether it ends a window.
+
+    Stan's, but for warm-ups too short for it: there blackjax, as Stan, would leave a
+    tenth to fit the step size in.
+    """
+    if num_warmup >= 75 + max(25, least) + FINAL:
+        return build_schedule(num_warmup)
+    initial = int(_INITIAL * num_warmup)
+    return build_schedule(num_warmup, initial, FINAL, num_warmup - initial - FINAL)
+
+
 def _check_mass_matrix(
     inverse_mass_matrix: InverseMassMatrix | str, num_warmup: int
 ) -> str:
@@ -189,101 +203,13 @@ def _check_mass_matrix(
             "`inverse_mass_matrix` must be a number, a pytree like the parameters, or "
             f"one of {', '.join(LEARNT)}, got {inverse_mass_matrix!r}."
         )
-    least = 20 if inverse_mass_matrix == "diagonal" else 2 * NUM_RECENT
+    least = math.ceil((LEARNT[inverse_mass_matrix] + FINAL) / (1 - _INITIAL))
     if num_warmup < least:
         raise ValueError(
             f"`num_warmup` must be at least {least} to learn a {inverse_mass_matrix} "
             f"mass matrix, got {num_warmup}."
         )
     return inverse_mass_matrix
-
-
-class _Window(NamedTuple):
-    """What a window keeps of the draws, and the mass matrix that it makes of them."""
-
-    init: Callable[[Params], tuple[Any, Any]]
-    add: Callable[..., Any]
-    close: Callable[..., tuple[Any, Any]]
-
-
-def _fixed() -> _Window:
-    """Nothing is learnt."""
-    return _Window(lambda params: ((), ()), lambda *_: (), lambda *_: ((), ()))
-
-
-class _Moments(NamedTuple):
-    """Welford's, of each parameter."""
-
-    number: Float[Array, ""]
-    mean: Params
-    squares: Params
-
-
-def _diagonal() -> _Window:
-    """Variances, shrunk as in Stan: towards a thousandth of their geometric mean."""
-
-    def fresh(params: Params) -> _Moments:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return _Moments(jnp.zeros(()), zeros, zeros)
-
-    def init(params: Params) -> tuple[Params, _Moments]:
-        return jax.tree.map(jnp.ones_like, params), fresh(params)
-
-    def add(moments: _Moments, position: Params, gradient: Params) -> _Moments:
-        del gradient
-        count = moments.number + 1
-        off = jax.tree.map(jnp.subtract, position, moments.mean)
-        mean = jax.tree.map(lambda m, d: m + d / count, moments.mean, off)
-        squares = jax.tree.map(
-            lambda s, d, x, m: s + d * (x - m), moments.squares, off, position, mean
-        )
-        return _Moments(count, mean, squares)
-
-    def close(moments: _Moments, before: Params) -> tuple[Params, _Moments]:
-        count = moments.number
-        variance = jax.tree.map(lambda s: s / (count - 1), moments.squares)
-        tiny = jnp.finfo(count.dtype).tiny
-        logs = jax.tree.map(lambda v: jnp.sum(jnp.log(jnp.maximum(v, tiny))), variance)
-        usual = jnp.exp(sum(jax.tree.leaves(logs)) / trees.size(variance))
-        shrunk = jax.tree.map(
-            lambda v: (count * v + 5e-3 * usual) / (count + 5), variance
-        )
-        # A chain that stood still has learnt nothing; no variance would be no mass.
-        has_moved = usual > 1e3 * tiny
-        kept = jax.tree.map(lambda a, b: jnp.where(has_moved, a, b), shrunk, before)
-        return kept, fresh(moments.mean)
-
-    return _Window(init, add, close)
-
-
-def _low_rank() -> _Window:
-    """The estimate of blackjax from the last draws and gradients, ravelled."""
-
-    def init(params: Params) -> tuple[LowRankInverseMassMatrix, Any]:
-        flat = ravel_pytree(params)[0]
-        rank = min(MAX_RANK, len(flat))
-        start = LowRankInverseMassMatrix(
-            jnp.ones_like(flat), jnp.zeros((len(flat), rank)), jnp.ones(rank)
-        )
-        recent = jnp.zeros((NUM_RECENT, len(flat)))
-        return start, (jnp.array(0), recent, recent)
-
-    def add(window: Any, position: Params, gradient: Params) -> Any:
-        count, draws, gradients = window
-        row = count % NUM_RECENT
-        draws = draws.at[row].set(ravel_pytree(position)[0])
-        return count + 1, draws, gradients.at[row].set(ravel_pytree(gradient)[0])
-
-    def close(window: Any, before: Any) -> tuple[LowRankInverseMassMatrix, Any]:
-        count, draws, gradients = window
-        rank = before.lam.shape[0]
-        learnt = fisher_score_low_rank(draws, gradients, max_rank=rank)
-        enough = (count >= NUM_RECENT) & jnp.any(draws != draws[0])
-        return jax.tree.map(
-            lambda a, b: jnp.where(enough, a, b), learnt, before
-        ), window
-
-    return _Window(init, add, close)
 
 
 def _differs(before: Any, after: Any) -> Bool[Array, ""]:

@@ -86,7 +86,7 @@ SAMPLERS = [
     Case(
         "mala",
         lambda lp: mala.build(
-            lp, step_size=0.02, inverse_mass_matrix="diagonal", num_warmup=20
+            lp, step_size=0.02, inverse_mass_matrix="diagonal", num_warmup=80
         ),
         loops=1,
     ),

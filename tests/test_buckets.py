@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
+import sys
 import time
 
 import jax
@@ -16,7 +18,7 @@ from object_store import serve
 from test_contract import StopAtThirdChunk
 from test_store import check, kill_at, start, uninterrupted, work  # noqa: F401
 
-from symjax import run, store
+from symjax import launching, run, store
 from symjax.hosts import last_words
 from symjax.samplers import hmc
 
@@ -247,6 +249,32 @@ def test_commands_write_to_a_bucket_and_others_refuse_it(server, capsys):
     assert f"aws s3 cp --recursive {path} FOLDER" in said
     with contextlib.suppress(FileNotFoundError):
         assert not os.listdir("s3:")
+
+
+def test_a_launcher_resumes_a_run_that_is_in_a_bucket(server, tmp_path):
+    # A run of which the first host has begun, as its program finds it.
+    server.objects["bucket/runs/begun/config.json"] = b"{}"
+    words = ("sample", "--data", "wine", "--out")
+    note = "import sys; open(sys.argv[1], 'a').write(' '.join(sys.argv[2:]) + '\\n')"
+
+    def plan(chosen):
+        log = str(tmp_path / "log")
+        code = f"{note}; sys.exit(9)"
+        return (launching.Process((sys.executable, "-c", code, log, *chosen), {}),)
+
+    for path in ("s3://bucket/runs/begun", "s3://bucket/runs/not-begun"):
+        assert launching.rehearse((*words, path), plan, max_restarts=1) == 9
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "sample --data wine --out s3://bucket/runs/begun",
+        "sample --resume s3://bucket/runs/begun",
+        *["sample --data wine --out s3://bucket/runs/not-begun"] * 2,
+    ]
+
+
+def test_a_bucket_that_cannot_be_looked_into_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(ValueError, match="s3://bucket/a could not be looked into"):
+        launching.has_begun("s3://bucket/a")
 
 
 def test_last_words_do_not_look_into_a_bucket():

@@ -169,7 +169,7 @@ def test_energies_are_relative_where_sums_would_round():
         ({"max_num_doublings": 31}, "must be at most 30, a billion leapfrogs, got 31"),
         ({"target_acceptance": 1.5}, "`target_acceptance` must be between 0 and 1"),
         ({"inverse_mass_matrix": "dense"}, "one of diagonal, low_rank, got 'dense'"),
-        ({"inverse_mass_matrix": "diagonal"}, "at least 20 to learn a diagonal"),
+        ({"inverse_mass_matrix": "diagonal"}, "at least 80 to learn a diagonal"),
     ],
 )
 def test_bad_options_are_named(options, message):

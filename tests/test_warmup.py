@@ -139,6 +139,56 @@ def test_learnt_masses_sample_correlated_scales(sampler, matrix):
     assert np.asarray(result.info.num_steps)[:, 300:].mean() < 30
 
 
+@pytest.mark.parametrize(("matrix", "shortest"), [("diagonal", 80), ("low_rank", 135)])
+def test_all_warm_ups_learn_and_then_fit_the_step_size(matrix, shortest):
+    """Ten iterations for it, as Stan has in short warm-ups, were far too few."""
+    for num_warmup in (shortest, 150):
+        draws = np.random.default_rng(0).normal(size=(num_warmup, 2)).astype("f4")
+        learnt, every = feed(matrix, draws, num_warmup=num_warmup)
+        changed = [
+            np.flatnonzero(np.any(np.diff(leaf.reshape(num_warmup, -1), axis=0), 1))
+            for leaf in jax.tree.leaves(every.inverse_mass_matrix)
+        ]
+        assert max(leaf.max() for leaf in changed if leaf.size) + 1 == num_warmup - 51
+
+
+def test_a_short_warm_up_of_badly_scaled_chains_leaves_none_stuck():
+    """The learnt mass removes scales of 1 to 1000, but not the correlations.
+
+    Of 40 proposals of each chain three quarters are accepted; of none that is stuck.
+    """
+    generator = np.random.default_rng(0)
+    scales = 10.0 ** np.linspace(-2, 1, 20)
+    x = generator.normal(size=(300, 20)) * scales
+    y = x @ (generator.normal(size=20) / scales) + 0.05 * generator.normal(size=300)
+    data = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+
+    def log_density(params, data):
+        std = jax.nn.softplus(params["noise"]) + 1e-6
+        errors = (data[1] - data[0] @ params["weights"]) / std
+        prior = jnp.sum((params["weights"] / 100) ** 2) + params["noise"] ** 2
+        return -(jnp.sum(errors**2) + prior) / 2 - len(errors) * jnp.log(std)
+
+    starts = 0.1 * jax.random.normal(jax.random.key(1), (4, 20))
+    result = run.sample(
+        jax.random.key(0),
+        hmc.build(
+            log_density,
+            step_size=1e-3,
+            num_steps=100,
+            inverse_mass_matrix="diagonal",
+            num_warmup=100,
+            target_acceptance=0.9,
+        ),
+        {"noise": jnp.zeros(4), "weights": starts},
+        data,
+        num_draws=40,
+        mesh=mesh.make_mesh(1, jax.devices()[:1]),
+        show_progress=False,
+    )
+    assert result.info.is_accepted[:, 100:].mean(axis=1).min() > 0.25
+
+
 def test_a_low_rank_mass_gives_nuts_more_for_its_gradients():
     """Of 50 parameters one direction is wide, along which unit mass walks slowly."""
     covariance = np.eye(50) + 2500 * np.full((50, 50), 1 / 50)
@@ -168,5 +218,5 @@ def test_chains_of_a_wrong_name_or_a_short_warm_up_are_refused():
     options = {"num_warmup": 100, "target_acceptance": 0.8}
     with pytest.raises(ValueError, match="one of diagonal, low_rank, got 'full'"):
         warmup.build(0.1, inverse_mass_matrix="full", **options)
-    with pytest.raises(ValueError, match="at least 128 to learn a low_rank mass"):
+    with pytest.raises(ValueError, match="at least 135 to learn a low_rank mass"):
         warmup.build(0.1, inverse_mass_matrix="low_rank", **options)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from symjax import launching
+
 
 @dataclass(frozen=True)
 class Command:
@@ -68,11 +70,11 @@ def require_shared(run: str | None) -> None:
     Raises:
         ValueError: if it is elsewhere.
     """
-    if run is None or not run.startswith(f"{SHARED}/"):
+    if run is None or not (run.startswith(f"{SHARED}/") or launching.is_bucket(run)):
         raise ValueError(
             f"the command was expected to say `--out {SHARED}/RUN`, got {run}: that is "
             "where the hosts find the file system which they share. Their own disks go "
-            "with them."
+            "with them. Or `--out gs://BUCKET/RUN`, where they may write to a bucket."
         )
 
 

@@ -28,7 +28,7 @@ from typing import Any
 # Before anything is installed, symjax is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from symjax.launching import begin_or_resume, run_of, shell_code
+from symjax.launching import begin_or_resume, has_begun, run_of, shell_code
 
 
 ANSWER = "symjax-host "
@@ -86,9 +86,7 @@ def split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def chosen(command: tuple[str, ...]) -> tuple[str, ...]:
     """The command that begins or resumes the run."""
-    run = run_of(command)
-    exists = run is not None and Path(run, "config.json").exists()
-    return begin_or_resume(command, exists)
+    return begin_or_resume(command, has_begun(run_of(command)))
 
 
 def _exec(command: tuple[str, ...], codes: Path | None) -> int:

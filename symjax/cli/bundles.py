@@ -49,19 +49,12 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     again = evaluation.predict(built.apply, draws, built.dataset.test.x)
     again = _values(built, again)
     recorded = run.info()["log_density"][:, list(run.kept or ())][:, rows]
+    changes = _largest_changes(built, draws, again - values[:, rows], recorded)
     about = {
         "name": run.path.name,
         "task": built.dataset.task,
         "posterior": describing.definition(command.problem, built),
-        "draws": {
-            "stored": len(rows),
-            "of_the_run": values.shape[1],
-            "rounded_to": "float16",
-            "largest_change": _largest_changes(
-                built, draws, again - values[:, rows], recorded
-            ),
-            "std_of_log_posterior": float(recorded.std(dtype=float)),
-        },
+        "draws": _about_draws(rows, values.shape[1], changes, recorded),
         "diagnostics": {
             "sentence": describing.sentence(convergence, built.dataset.task),
             "all_draws": describing.summary(convergence),
@@ -77,6 +70,22 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     }
     store.write_bundle(file, about, arrays)
     return store.read_bundle(file)
+
+
+def _about_draws(
+    rows: Integer[np.ndarray, " draw"],
+    num_draws: int,
+    largest_change: dict[str, float],
+    recorded: Float[np.ndarray, "chain draw"],
+) -> dict[str, Any]:
+    """Which draws are stored, and what rounding them changed."""
+    return {
+        "stored": len(rows),
+        "of_the_run": num_draws,
+        "rounded_to": "float16",
+        "largest_change": largest_change,
+        "std_of_log_posterior": float(recorded.std(dtype=float)),
+    }
 
 
 def _command(run: Run) -> Sample:

@@ -71,11 +71,8 @@ def compare(asked: Compared) -> Evaluation:
         for member in runs
     ]
     of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
-    every: list[tuple[Method, Member | None]] = [*of_runs, *of_files]
-    if of_bundle is not None:
-        every.insert(0, (of_bundle, None))
-    elif reference_file is not None:
-        every.insert(0, (files.read("--reference", reference_file), None))
+    given = _references(of_bundle, reference_file)
+    every: list[tuple[Method, Member | None]] = [*given, *of_runs, *of_files]
     read = [method for method, member in every if member is None]
     targets = _all_targets(asked, built, bundle, read)
     methods = [method for method, _ in every]
@@ -98,6 +95,13 @@ def compare(asked: Compared) -> Evaluation:
         aligned,
         () if bundle is None else references.notes(bundle, runs),
     )
+
+
+def _references(bundle: Method | None, file: str | None) -> list[tuple[Method, None]]:
+    """The reference that is no run, if there is one."""
+    if bundle is not None:
+        return [(bundle, None)]
+    return [] if file is None else [(files.read("--reference", file), None)]
 
 
 def _comparison(

@@ -4,6 +4,7 @@ Standard library only, and imported without JAX: `tpu/launch.py` uses it on mach
 where nothing is installed.
 """
 
+from symjax.launching.begun import has_begun, is_bucket
 from symjax.launching.local import GRACE, Outcome, rehearse, run
 from symjax.launching.plan import Process, free_port, processes
 from symjax.launching.rules import (

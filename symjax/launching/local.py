@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from symjax.launching.begun import has_begun
 from symjax.launching.plan import Process
 from symjax.launching.rules import (
     begin_or_resume,
@@ -87,8 +87,7 @@ def rehearse(
             return outcome.code
         left -= 1
         _say(f"exit code {outcome.code}: starting again, {left} restarts left")
-        exists = kept is not None and Path(kept, "config.json").exists()
-        words = begin_or_resume(command, exists)
+        words = begin_or_resume(command, has_begun(kept))
 
 
 def run(plan: Sequence[Process], *, grace: float = GRACE) -> Outcome:

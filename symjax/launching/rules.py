@@ -75,7 +75,7 @@ def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
 
     Args:
         command: As it is typed the first time, with `--out RUN`.
-        exists: Whether there is a `config.json` in the run directory.
+        exists: Whether there is a run, see `has_begun`.
 
     Raises:
         ValueError: if the run exists and the command is none that continues one.

@@ -48,7 +48,8 @@ def build(
             parameters (numbers or arrays); or what the warm-up is to learn: `diagonal`
             or `low_rank`. Steps and lengths are then in units of what is learnt, so
             that pi / 2 is a quarter turn.
-        num_warmup: First iterations, which adapt.
+        num_warmup: First iterations, which adapt; at least 80 to learn a diagonal mass
+            matrix, 135 for one of low rank.
         num_unadjusted: First iterations without accept step (divergent proposals are
             still refused), as the reference burn-in did.
         target_acceptance: What the warm-up aims at, between 0 and 1.
