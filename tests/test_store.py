@@ -262,6 +262,14 @@ def test_a_save_that_failed_is_told_and_does_not_count(run, monkeypatch):
         run.commit(make_state(1), iteration=30, num_draws=15, wait=False)
         with pytest.raises(store.StoreError, match=r"state in .*state: .*Free some"):
             run.settle()
+        run.commit(make_state(1), iteration=30, num_draws=15, wait=False)
+        # Those that don't wait for it are told, too, and once.
+        end = time.monotonic() + 60
+        with pytest.raises(store.StoreError, match=r"state in .*state: .*Free some"):
+            while not run.is_saved and time.monotonic() < end:
+                time.sleep(0.01)
+        assert run.is_saved
+        run.settle()
     assert run.committed == store.Commit(20, 10, has_state=True)
     assert_same(run.restore(make_state(5))["position"], make_state()["position"])
     run.commit(make_state(1), iteration=30, num_draws=15)
