@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import evaluation, store
-from symjax.cli import chains, predicting
+from symjax.cli import predicting, records
 
 
 NUM_SAMPLES = 1000
@@ -237,7 +237,7 @@ def of_run(name: str, path: str, seed: int) -> np.ndarray:
         ValueError: if the run is not of such a task.
     """
     kept = store.open(path)
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     if (built.read_outputs is not None) != (name == "uci"):
         raise ValueError(f"{path} is of a {built.dataset.task}, which {name} is not.")
     x = built.dataset.test.x

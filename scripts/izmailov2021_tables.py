@@ -9,7 +9,7 @@ from papers import Table
 from rich.console import Console
 
 from symjax import plots, store
-from symjax.cli import chains, sweep_scores
+from symjax.cli import records, sweep_scores
 from symjax.cli.sweep_scores import Point
 
 
@@ -100,7 +100,7 @@ def swept(
 def score(path: Path) -> Point | None:
     """How a run of HMC predicts the test points."""
     kept = store.open(path)
-    command: Any = chains.rebuild_command(kept)
+    command: Any = records.rebuild_command(kept)
     return sweep_scores.score(command, kept)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import densities, evaluation, store
-from symjax.cli import Command, chains, posteriors
+from symjax.cli import Command, posteriors, records
 from symjax.data import Dataset
 
 
@@ -142,7 +142,7 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     shutil.rmtree(path, ignore_errors=True)
     kept = store.create(
         path,
-        config=chains.describe(command, built) | {"run": record},
+        config=records.describe(command, built) | {"run": record},
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
         num_chains=num_chains,

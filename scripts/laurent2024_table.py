@@ -46,7 +46,7 @@ from papers import Table
 from rich.console import Console
 
 from symjax import plots, store, symmetry
-from symjax.cli import chains, predicting
+from symjax.cli import predicting, records
 from symjax.evaluation import diversity
 from symjax.plots import style
 from symjax.report.distances import spaced
@@ -235,7 +235,7 @@ def quality(methods: dict[str, Any], made: list[str]) -> dict[str, Any]:
 def networks(path: Path) -> dict[str, Any]:
     """The pairs of the networks of a run, and how far each is from least norm."""
     kept = store.open(path)
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     num_draws = kept.committed.num_draws
     chosen = spaced(kept.num_chains, MOST_NETWORKS)
     draws = spaced(num_draws, max(1, MOST_NETWORKS // len(chosen)))

@@ -22,7 +22,7 @@ import tyro
 from rich.console import Console
 
 from symjax import store
-from symjax.cli import bundles, chains
+from symjax.cli import bundles, chains, records
 from symjax.cli.options import Sample
 
 
@@ -107,8 +107,12 @@ def sample(reference: Reference, path: Path, console: Console) -> None:
     console.print(f"symjax sample {reference.words} --out {path}", soft_wrap=True)
     command = replace(parse(reference), out=path)
     if (path / "config.json").exists():
-        recorded = chains.rebuild_command(store.open(path))
-        if chains.describe_options(recorded) != chains.describe_options(command):
+        recorded = records.rebuild_command(store.open(path))
+        options = records.describe_options(command)
+        if (
+            not isinstance(recorded, Sample)
+            or records.describe_options(recorded) != options
+        ):
             raise SystemExit(
                 f"{path} was made with other options. Choose another --out, or remove "
                 "it."

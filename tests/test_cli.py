@@ -13,9 +13,10 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import chains, demo
+from symjax.cli import demo, records
 from symjax.cli.hyperparameters import Hmc
-from symjax.cli.options import Problem, Sample, rebuild
+from symjax.cli.options import Sample, rebuild
+from symjax.cli.problem import Problem
 from symjax.cli.stochastic import Sghmc
 
 
@@ -49,7 +50,7 @@ def test_a_run_records_what_it_is_of(runs):
     assert len(kept.config["data_fingerprint"]) == 64
     assert kept.environment["jax"]
     assert kept.read_leaf("params/Dense_0/kernel").shape == (2, 30, 13, 4)
-    again = chains.rebuild_command(kept)
+    again = records.rebuild_command(kept)
     assert again.hmc == Hmc(trajectory_length=0.2, num_warmup=10)
     assert again.problem == Problem(data="wine", widths=(4,))
 

@@ -8,7 +8,7 @@ import pytest
 from commands import symjax
 
 from symjax import progress, store, symmetry
-from symjax.cli import aligners, alignment, chains
+from symjax.cli import aligners, alignment, records
 
 
 SHORT = ("--num-draws", 2, "--map-steps", 1, "--hmc.num-steps", 1)
@@ -35,7 +35,7 @@ def aligned(run):
 
 def parts(run):
     kept = store.open(run)
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     like = jax.eval_shape(built.init, jax.random.key(0))
     return kept, built, like
 

@@ -10,7 +10,8 @@ from commands import symjax
 from symjax import report, store
 from symjax.cli import bias, methods, posteriors
 from symjax.cli.hyperparameters import Mclmc
-from symjax.cli.options import Problem, Sample
+from symjax.cli.options import Sample
+from symjax.cli.problem import Problem
 from symjax.cli.stochastic import Sghmc
 
 

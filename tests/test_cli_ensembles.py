@@ -7,7 +7,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import chains
+from symjax.cli import records
 
 
 WINE = ("fit", "--data", "wine", "--widths", "4", "--num-members", 2)
@@ -40,7 +40,7 @@ def test_a_method_leaves_its_draws(words, num_draws, tmp_path):
     assert last.shape == (2, num_draws, 4, 3)
     assert len(np.unique(last[..., 1, 1])) > num_draws / 2
     if words[1] == "dropout":
-        assert chains.rebuild_command(kept).dropout.layers == ("*_1/kernel",)
+        assert records.rebuild_command(kept).dropout.layers == ("*_1/kernel",)
 
 
 def test_a_plan_of_snapshots_counts_each_step_once(capsys):

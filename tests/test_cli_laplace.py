@@ -8,7 +8,7 @@ import scipy.special
 from commands import symjax
 
 from symjax import evaluation, store
-from symjax.cli import chains, costs, predictors
+from symjax.cli import costs, predictors, records
 
 
 WORDS = (
@@ -25,7 +25,7 @@ def run(tmp_path_factory):
 
 
 def test_predictions_are_those_of_the_network_linear_at_each_mode(run):
-    built = chains.posterior_of(run)
+    built = records.posterior_of(run)
     apply, pair = predictors.of_run(run, built)
     x = built.dataset.test.x
     got = evaluation.predict(apply, pair, x)
@@ -44,7 +44,7 @@ def test_predictions_of_all_layers_are_linearised_unless_it_is_said(run, tmp_pat
     path = tmp_path / "run"
     symjax(*WORDS, "--laplace.structure", "diagonal", "--out", path)
     kept = store.open(path)
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     x = built.dataset.test.x
     got = evaluation.predict(*predictors.of_run(kept, built), x)
     draws, modes = kept.read(like=built.shapes), kept.warmup(built.shapes)
@@ -70,7 +70,7 @@ def test_evidence_and_precision_are_said_and_kept(tmp_path, capsys):
     kept = store.open(path)
     assert kept.fitted is not None
     factor, evidence = kept.fitted["precision_factor"], kept.fitted["log_evidence"]
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     data, modes = built.dataset.train, kept.warmup(built.shapes)
     for member in range(2):
         mode = jax.tree.map(lambda leaf, i=member: leaf[i], modes)["params"]
@@ -116,13 +116,13 @@ def test_a_plan_counts_the_curvature(run, capsys):
     symjax(*WORDS, "--laplace.structure", "low_rank", "--dry-run")
     said = " ".join(capsys.readouterr().out.split())
     assert "cost of 240 gradients" in said
-    command, built = chains.rebuild_command(run), chains.posterior_of(run)
+    command, built = records.rebuild_command(run), records.posterior_of(run)
     steps = 2 * 30 * 128 / 142
     np.testing.assert_allclose(costs.full_gradients(run, command, built), steps + 2 * 3)
 
 
 def test_draws_without_their_modes_are_refused(run, monkeypatch):
-    built = chains.posterior_of(run)
+    built = records.posterior_of(run)
     monkeypatch.setattr(store.Run, "warmup", lambda *_: None)
     with pytest.raises(ValueError, match="without the modes that its linearised"):
         predictors.of_run(run, built)

@@ -13,9 +13,10 @@ from scipy import stats
 from sklearn.metrics import root_mean_squared_error
 
 from symjax import evaluation, plots, run, store
-from symjax.cli import chains, sweep_scores, sweeps
+from symjax.cli import chains, records, sweep_scores, sweeps
 from symjax.cli.hyperparameters import Hmc
-from symjax.cli.options import Problem, Sample, Sweep
+from symjax.cli.options import Sample, Sweep
+from symjax.cli.problem import Problem
 from symjax.cli.sweep_scores import Point
 
 
@@ -51,10 +52,10 @@ def test_a_sweep_scores_every_run_and_goes_on(tmp_path, monkeypatch):
     points = json.loads((out / "sweep.json").read_text())["points"]
     for row, point in zip(rows, points, strict=True):
         kept = store.open(out / row["run"])
-        problem = chains.rebuild_command(kept).problem
+        problem = records.rebuild_command(kept).problem
         assert problem.temperature == float(row["temperature"])
         assert problem.prior_scale == float(row["prior_scale"]) == 0.5
-        built = chains.posterior_of(kept)
+        built = records.posterior_of(kept)
         test = built.dataset.test
         logits = evaluation.predict(built.apply, kept.lazy(built.shapes), test.x)
         powers = np.exp(np.asarray(logits, float))
@@ -103,7 +104,7 @@ def test_a_regression_is_scored_in_its_own_units(tmp_path, monkeypatch):
     point = json.loads((out / "sweep.json").read_text())["points"][0]
     row = next(csv.DictReader((out / "sweep.csv").read_text().splitlines()))
     kept = store.open(out / row["run"])
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     assert built.read_outputs is not None
     outputs = evaluation.predict(
         built.apply, kept.lazy(built.shapes), built.dataset.test.x

@@ -8,7 +8,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import chains
+from symjax.cli import records
 
 
 WINE = ("--data", "wine", "--widths", 3, "--num-chains", 2, "--map-steps", 50)
@@ -31,7 +31,7 @@ def test_a_first_step_is_picked_explained_and_recorded(sampler, tmp_path, capsys
     assert ("pi / 2 x prior std" in text) == (sampler == "hmc")
     # What was given stays, and nothing is said of it.
     assert "of warm-up" not in text
-    recorded = getattr(chains.rebuild_command(store.open(out)), sampler)
+    recorded = getattr(records.rebuild_command(store.open(out)), sampler)
     assert recorded.num_warmup == 20
     expected = size if sampler == "hmc" else size**2 / 2
     assert recorded.step_size == pytest.approx(expected, rel=0.01)

@@ -379,7 +379,7 @@ def test_scaled_rows_have_scaled_inputs_everywhere(runs, tmp_path):
     plain, row = (summary["methods"][name] for name in ("net1", "net1, scaled"))
     outputs = np.load(runs / "net1" / "predictions" / "test" / "outputs.npy")
     outside = np.load(runs / "net1" / "predictions" / "ood-noise" / "outputs.npy")
-    built = cli.chains.posterior_of(store.open(runs / "net1"))
+    built = cli.records.posterior_of(store.open(runs / "net1"))
     labels = np.asarray(built.dataset.test.y)
     even = temperature_scaling.fit(outputs[:, :, 1::2], labels[1::2])
     odd = temperature_scaling.fit(outputs[:, :, ::2], labels[::2])

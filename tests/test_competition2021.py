@@ -13,7 +13,7 @@ import scipy.stats
 import tyro
 
 from symjax import densities, evaluation, store
-from symjax.cli import Command, chains, posteriors
+from symjax.cli import Command, posteriors, records
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def runs(tmp_path_factory):
         )
         kept = store.create(
             folder / name,
-            config=chains.describe(command, built),
+            config=records.describe(command, built),
             params=built.shapes,
             info={"log_density": np.float32(0)},
             num_chains=count,
@@ -153,7 +153,7 @@ def test_a_runs_probabilities_are_written_and_read_again(
         tmp_path / "b.csv",
     )
     kept = store.open(runs / "imdb")
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     logits = evaluation.predict(built.apply, kept.read(), built.dataset.test.x)
     expected = scipy.special.softmax(logits.astype(float), axis=-1).mean(axis=(0, 1))
     for name in ("a.csv", "b.csv"):
@@ -170,7 +170,7 @@ def test_a_runs_samples_are_of_the_mixture_in_the_unit_of_the_file(
     with zipfile.ZipFile(out) as archive, archive.open("uci_samples.csv") as file:
         samples = np.genfromtxt(file)
     kept = store.open(runs / "uci")
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     outputs = evaluation.predict(built.apply, kept.read(), built.dataset.test.x)
     mean, std = map(np.asarray, densities.mean_and_scale(outputs))
     with np.load(runs / "uci.npz") as file:

@@ -7,7 +7,7 @@ import pytest
 
 from symjax import data
 from symjax.cli import posteriors
-from symjax.cli.options import Problem
+from symjax.cli.problem import Problem
 from symjax.data import jpeg, uci
 
 

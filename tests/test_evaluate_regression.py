@@ -9,7 +9,7 @@ from commands import symjax
 from scipy import integrate, stats
 
 from symjax import evaluation, report, store
-from symjax.cli import chains, predicting
+from symjax.cli import predicting, records
 
 
 NOISE = 0.1
@@ -31,7 +31,7 @@ def runs(tmp_path_factory):
 def mixtures(path):
     """Means of the draws at each test point, and the noise, in units of the targets."""
     kept = store.open(path)
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     dataset = built.dataset
     outputs = evaluation.predict(built.apply, kept.lazy(built.shapes), dataset.test.x)
     unit = float(np.squeeze(dataset.target_std))
@@ -72,7 +72,7 @@ def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_pa
     assert np.mean(areas) > std
     distance = np.sqrt(((one.mean(0) - two.mean(0)) ** 2).mean())
     assert row["mean_distance"] == pytest.approx(distance, rel=1e-4)
-    truth = chains.posterior_of(store.open(runs / "two")).dataset
+    truth = records.posterior_of(store.open(runs / "two")).dataset
     y = truth.test.y * truth.target_std + truth.target_mean
     rmse = np.sqrt(np.mean((one.mean(0) - y[:, 0]) ** 2))
     assert row["rmse"] == pytest.approx(rmse, rel=1e-4)

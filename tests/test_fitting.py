@@ -13,7 +13,8 @@ from rich.console import Console
 from symjax.approximations import dropout, ensemble, laplace, mfvi, snapshot, svgd, swag
 from symjax.cli import fitting, methods, posteriors
 from symjax.cli.fits import Ensemble
-from symjax.cli.options import Fit, Problem, Sample
+from symjax.cli.options import Fit, Sample
+from symjax.cli.problem import Problem
 
 
 MODULES = {

@@ -61,7 +61,8 @@ def test_a_fused_block_and_its_gradient_are_those_of_the_plain_one(side, channel
         np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5 * abs(plain).max())
 
 
-def test_a_block_in_bfloat16_is_as_near_as_the_plain_one_is():
+@pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+def test_a_block_in_half_the_memory_is_as_near_as_the_plain_one_is(half):
     generator = np.random.default_rng(1)
     maps = generator.normal(size=(4, 8, 8, 64)).astype(np.float32)
     weights = layers(generator, 64)
@@ -76,8 +77,8 @@ def test_a_block_in_bfloat16_is_as_near_as_the_plain_one_is():
         pairs = zip(leaves, gradient(plain_block, jnp.float32), strict=True)
         return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
 
-    plain = error(gradient(plain_block, jnp.bfloat16))
-    assert error(gradient(residual_block, jnp.bfloat16)) < 1.2 * plain < 0.1
+    plain = error(gradient(plain_block, half))
+    assert error(gradient(residual_block, half)) < 1.2 * plain < 0.1
 
 
 def test_the_fused_network_is_the_network():

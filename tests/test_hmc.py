@@ -44,8 +44,11 @@ def gaussian(params, data):
     return -jnp.sum(params**2) / 2
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_bayesian_linear_regression_has_its_closed_form(temperature):
+@pytest.mark.parametrize(
+    ("temperature", "force"), [(1.0, None), (0.3, None), (1.0, "bfloat16")]
+)
+def test_bayesian_linear_regression_has_its_closed_form(temperature, force):
+    """Whatever the force is rounded to, which the accept step corrects."""
     generator = np.random.default_rng(1)
     x = generator.normal(size=(30, 3)).astype(np.float32) * [1.0, 0.5, 2.0]
     y = x @ [0.5, -1.0, 0.2] + 0.4 * generator.normal(size=30)
@@ -59,6 +62,7 @@ def test_bayesian_linear_regression_has_its_closed_form(temperature):
         densities.gaussian(0.4),
         temperature=temperature,
         micro_batch=7,
+        force_precision=force,
     )
     start = jnp.zeros((4, 3, 1))
     draws = sample(

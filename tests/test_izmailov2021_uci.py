@@ -16,7 +16,7 @@ import sklearn.model_selection
 import sklearn.preprocessing
 
 from symjax import densities, posterior, store
-from symjax.cli import chains, members
+from symjax.cli import members, records
 from symjax.types import Data
 
 
@@ -133,7 +133,7 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
         biases[name] = run.read()["params"]["Dense_1"]["bias"]
         assert biases[name].shape == (*shape, 2)
         # What `symjax report` begins with.
-        assert chains.posterior_of(run).dataset.name == "diabetes"
+        assert records.posterior_of(run).dataset.name == "diabetes"
         assert (members.trace(run) is None) == (name in ("sgd", "ensemble"))
     whole = store.open(folder / "hmc").read(chains=slice(2))
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])

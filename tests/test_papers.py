@@ -13,7 +13,7 @@ import pytest
 
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
-from symjax.cli.options import Problem
+from symjax.cli.problem import Problem
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -60,7 +60,7 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     Args:
         name: Of the problem.
         scale: `tiny` or `full`.
-        force: `force_precision` of `posterior.build`, or `fused`.
+        force: `force_precision` of `posterior.build`, or "float16, fused".
         micro_batch: Examples at a time.
         num_examples: Fewer than the full number.
         std: Of the prior.
@@ -73,15 +73,16 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     network = models.build(shape.model, num_outputs=10, **shape.options)
     data, test = _digits(count) if name == "digits" else _made_up(shape.inputs, count)
     data, test = jax.tree.map(jnp.asarray, (data, test))
-    fused = models.fused.find(network) if force == "fused" else None
-    if force == "fused" and fused is None:
+    precision, _, kernels = (force or "").partition(", ")
+    fused = models.fused.find(network) if kernels == "fused" else None
+    if kernels and fused is None:
         raise SystemExit("There are fused kernels for resnet, on a GPU.")
     log_density = posterior.build(
         network.apply,
         densities.Prior(dist.Normal(0.0, std)),
         densities.categorical,
         micro_batch=micro_batch,
-        force_precision=None if fused else force,
+        force_precision=precision or None,
         force_apply=fused,
     )
     init = jax.jit(lambda key: network.init(key, data.x[:1]))

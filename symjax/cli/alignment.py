@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from symjax import progress, store
-from symjax.cli import aligners, chains
+from symjax.cli import aligners, records
 from symjax.cli.analyses import Align
 from symjax.cli.posteriors import Posterior
 from symjax.store import Run
@@ -38,10 +38,10 @@ def align(command: Align, console: Console) -> Path:
     source = store.open(command.run)
     reference = store.open(command.reference or command.run)
     _require_not_aligned(source, reference)
-    built = chains.posterior_of(source)
+    built = records.posterior_of(source)
     _require_same_model(source, reference)
     aligner = aligners.build(source, built, reference, command.method)
-    path = command.out or source.path.with_name(source.path.name + _BESIDE)
+    path = command.out or _beside(source)
     made_of = _made_of(source, reference, command.method)
     total = source.committed.num_draws
     target = _begun(path, made_of, total)
@@ -69,7 +69,7 @@ def align(command: Align, console: Console) -> Path:
             update(stop, "")
     finished = store.open(path)
     _say(finished, console)
-    return finished.path
+    return store.local(finished.path)
 
 
 def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | None:
@@ -85,7 +85,7 @@ def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | Non
         this run, not of one that lay there before; else they are aligned in memory, by
         their weights. None for a network without permutations, and for too many draws.
     """
-    beside = source.path.with_name(source.path.name + _BESIDE)
+    beside = _beside(source)
     if _is_run(beside):
         kept = store.open(beside)
         is_of_all = kept.num_draws == source.committed.num_draws
@@ -105,6 +105,10 @@ def aligned_draws(source: Run, built: Posterior, max_bytes: int) -> Params | Non
             parts.append(aligners.aligned_block(source, built, aligner, start, stop)[0])
             update(stop, "")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def _beside(source: Run) -> Path:
+    return store.local(source.path).with_name(source.path.name + _BESIDE)
 
 
 def _require_not_aligned(source: Run, reference: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from symjax.cli.options import Problem
+from symjax.cli.problem import Problem
 
 
 @dataclass(frozen=True)

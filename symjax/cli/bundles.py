@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from symjax import evaluation, store, trees
-from symjax.cli import chains, describing, members, posteriors, predicting
+from symjax.cli import describing, members, posteriors, predicting, records
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import Convergence
@@ -37,7 +37,7 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     """
     run = store.open(path)
     command = _command(run)
-    built = chains.posterior_of(run)
+    built = records.posterior_of(run)
     rows = _chosen(run, num_draws)
     outputs = _outputs(run, built)
     values = _values(built, outputs)
@@ -85,7 +85,7 @@ def _command(run: Run) -> Sample:
     Raises:
         ValueError: if the run is none.
     """
-    command = chains.rebuild_command(run)
+    command = records.rebuild_command(run)
     if not isinstance(command, Sample) or "aligned" in run.config:
         raise ValueError(
             f"`run` must be draws of symjax sample as they were drawn, but {run.path} "

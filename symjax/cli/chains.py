@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,26 +16,16 @@ from symjax.cli import (
     methods,
     plan,
     posteriors,
+    records,
     starts,
     warmups,
 )
 from symjax.cli.analyses import Import
-from symjax.cli.options import Fit, Sample, rebuild
+from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.run import Stopped
 from symjax.store import Place, Run
 from symjax.types import Algorithm, Params
-
-
-NOT_OF_THE_RUN = (
-    "out",
-    "resume",
-    "dry_run",
-    "estimate",
-    "max_minutes",
-    "processes",
-)
-"""Options that say where and how, not what; a run does not record them."""
 
 
 def execute(command: Sample | Fit, console: Console) -> Place | None:
@@ -60,7 +50,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     command = methods.with_fitting_batch(command, built, console)
     algorithm = methods.build(command, built)
     if kept is not None:
-        check_data(kept, built)
+        records.check_data(kept, built)
     if command.dry_run:
         done = store.Commit() if kept is None else kept.committed
         plan.show(command, built, mesh, algorithm, done, console)
@@ -82,13 +72,13 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         command = warmups.tune(command, built, params, console)
         algorithm = methods.build(command, built)
     built = starts.share_out(built, mesh)
-    new = run.NewRun(path, describe(command, built))
+    new = run.NewRun(path, records.describe(command, built))
     return _run_and_say(command, built, algorithm, new, params, console)
 
 
 def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     """The posterior, after a comparison of all hosts."""
-    options = describe_options(command)
+    options = records.describe_options(command)
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
     if kept is not None:
         what |= {"the run's configuration": kept.config}
@@ -105,7 +95,7 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
 
 
 def _how_to_continue(command: Sample | Fit, path: Place) -> str:
-    return f"symjax {_name(command)} --resume {shlex.quote(str(path))}"
+    return f"symjax {records.verb(command)} --resume {shlex.quote(str(path))}"
 
 
 def _check(command: Sample | Fit) -> None:
@@ -159,10 +149,10 @@ def _run_and_say(
     except Stopped as stopped:
         if not (path / "config.json").exists():
             raise type(stopped)(f"{stopped} Start it again.") from None
-        _add_seconds(path, start)
+        records.add_seconds(path, start)
         how = _how_to_continue(command, path)
         raise type(stopped)(f"{stopped} Continue with: {how}") from None
-    _add_seconds(path, start)
+    records.add_seconds(path, start)
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
     _say_fitted(result.fitted, console)
@@ -176,67 +166,6 @@ def _check_bias(
 ) -> None:
     if isinstance(command, Sample) and bias.is_wanted(command):
         bias.check(command, built, path, console)
-
-
-def describe(command: Sample | Fit, built: Posterior) -> dict[str, Any]:
-    """What a run directory records of its command."""
-    return {
-        "command": _name(command),
-        "options": describe_options(command),
-        "data_fingerprint": built.dataset.fingerprint,
-    }
-
-
-def describe_options(command: Sample | Fit) -> dict[str, Any]:
-    """The options that say what is run."""
-    options = asdict(command)
-    for name in NOT_OF_THE_RUN:
-        options.pop(name, None)
-    return options
-
-
-def check_data(kept: Run, built: Posterior) -> None:
-    """Require the data that a run was made with.
-
-    Raises:
-        ValueError: if they have changed.
-    """
-    if built.dataset.fingerprint != kept.config["data_fingerprint"]:
-        raise ValueError(
-            f"{kept.path} was made with other data than {built.dataset.name} holds "
-            "now: put the data back, or make the run again."
-        )
-
-
-def posterior_of(kept: Run) -> Posterior:
-    """The posterior that a run is of.
-
-    Raises:
-        ValueError: if it has no draws yet, or its data have changed.
-    """
-    if not kept.committed.num_draws:
-        raise ValueError(
-            f"{kept.path} has no draws yet. Continue it with --resume {kept.path}."
-        )
-    with posteriors.named(f"{kept.path}"):
-        built = posteriors.build(rebuild_command(kept).problem)
-    check_data(kept, built)
-    return built
-
-
-def rebuild_command(kept: Run) -> Sample | Fit | Import:
-    """The command that made a run.
-
-    Raises:
-        ValueError: if the run was not made by `symjax sample`, `fit` or `import`.
-    """
-    kinds = {"sample": Sample, "fit": Fit, "import": Import}
-    if kept.config.get("command") not in kinds:
-        raise ValueError(
-            f"{kept.path} was not made by symjax sample, fit or import: its config.json"
-            " does not say which data and network it is of. Read it with store.open."
-        )
-    return rebuild(kinds[kept.config["command"]], kept.config["options"])
 
 
 def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
@@ -254,12 +183,12 @@ def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:
     given = {name: getattr(command, name) for name in names}
     if isinstance(command, Sample):
         given |= {"max_minutes": command.max_minutes, "estimate": command.estimate}
-    recorded = rebuild_command(kept)
+    recorded = records.rebuild_command(kept)
     if isinstance(recorded, Import):
         raise ValueError(f"{kept.path} was imported and can't be continued.")
     if type(recorded) is not type(command):
         raise ValueError(
-            f"{kept.path} is continued by: symjax {_name(recorded)} --resume "
+            f"{kept.path} is continued by: symjax {records.verb(recorded)} --resume "
             f"{kept.path}"
         )
     return replace(recorded, **given)
@@ -304,19 +233,3 @@ def _run(
         restart_stuck=command.restart_stuck,
         **where,
     )
-
-
-def _name(command: Sample | Fit) -> str:
-    return type(command).__name__.lower()
-
-
-def _add_seconds(path: Place, start: float) -> None:
-    if hosts.is_first():
-        total = seconds(path) + time.monotonic() - start
-        store.write_json(path / "timing.json", {"seconds": total})
-
-
-def seconds(path: Place) -> float:
-    """Wall-clock seconds of a run, without those lost when it was killed."""
-    file = path / "timing.json"
-    return store.read_json(file)["seconds"] if file.exists() else 0.0

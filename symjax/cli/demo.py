@@ -6,11 +6,12 @@ from pathlib import Path
 from rich.console import Console
 
 from symjax import store
-from symjax.cli import chains, comparing, results
+from symjax.cli import chains, comparing, records, results
 from symjax.cli.analyses import Compared
 from symjax.cli.fits import Ensemble
 from symjax.cli.hyperparameters import Hmc
-from symjax.cli.options import Demo, Fit, Problem, Sample
+from symjax.cli.options import Demo, Fit, Sample
+from symjax.cli.problem import Problem
 from symjax.cli.stochastic import Sghmc
 
 
@@ -65,7 +66,7 @@ def _execute(planned: Sample | Fit, path: Path, console: Console) -> Path:
         ValueError: if the folder holds a run of other options.
     """
     if (path / "config.json").exists():
-        recorded = chains.rebuild_command(store.open(path))
+        recorded = records.rebuild_command(store.open(path))
         if recorded != planned:
             raise ValueError(
                 f"{path} was made with other options, such as another seed. Choose "

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from symjax import evaluation, trees
-from symjax.cli import chains, costs
-from symjax.cli.options import Problem, Sample
+from symjax.cli import costs, records
+from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
+from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.evaluation import Convergence
 from symjax.store import Run
@@ -70,7 +71,7 @@ def provenance(run: Run, command: Sample, built: Posterior) -> dict[str, Any]:
         for name, values in info.items()
         if name in ("acceptance_rate", "is_divergent", "step_size", "num_steps")
     }
-    options = without_folders(chains.describe_options(command))
+    options = without_folders(records.describe_options(command))
     data = options["problem"]["data"]
     first_words = f"symjax sample --data {data} --model {command.problem.model}"
     others = [
@@ -87,7 +88,7 @@ def provenance(run: Run, command: Sample, built: Posterior) -> dict[str, Any]:
         "num_discarded": first,
         "thinning": command.thinning,
         "means_by_chain": logged,
-        "seconds": chains.seconds(run.path),
+        "seconds": records.seconds(run.path),
         "gradients": costs.full_gradients(run, command, built),
         "created": run.created,
         "versions": run.environment,

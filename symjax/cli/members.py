@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from symjax import progress, report, store
-from symjax.cli import bias, chains, costs, predicting, weights
+from symjax.cli import bias, costs, predicting, records, weights
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import temperature_scaling
 from symjax.report import Method, Trace
@@ -34,8 +34,8 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
         ValueError: if one is of other data.
     """
     runs = [store.open(path) for path in paths]
-    names = _names([run.path for run in runs])
-    built = [chains.posterior_of(run) for run in runs]
+    names = _names([store.local(run.path) for run in runs])
+    built = [records.posterior_of(run) for run in runs]
     for run, other in zip(runs, built, strict=True):
         if other.dataset.fingerprint != built[0].dataset.fingerprint:
             raise ValueError(
@@ -62,14 +62,14 @@ def method(
     name, run, built = member
     test = built.dataset.test.x
     outputs = predicting.outputs(run, built, test, name=name, key="test")
-    found = as_method(name, built, outputs, chains.seconds(run.path) or None)
+    found = as_method(name, built, outputs, records.seconds(run.path) or None)
     mmd = {}
     reference = None if main is None or member is main else main.run
     if reference is not None and weights.share_a_network(run, reference):
         with progress.bar(f"Comparing weights of {name}", 1) as update:
             mmd = weights.compare(run, built, spaces)
             update(1, "")
-    command = chains.rebuild_command(run)
+    command = records.rebuild_command(run)
     return found._replace(
         bias=bias.read(run),
         gradients=costs.full_gradients(run, command, built),

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh, PartitionSpec as P
@@ -39,54 +39,11 @@ def show(
         done: What a run that is continued has behind it, which is left out.
         console: Where to print.
     """
-    if isinstance(command, Fit):
-        num_chains, num_draws = command.num_members, fitting.num_draws(command)
-        is_chain = isinstance(algorithm, Algorithm)
-        iterations = num_draws if is_chain else fitting.options_of(command).num_steps
-        checked = 0
-    else:
-        num_chains, num_draws = command.num_chains, command.num_draws
-        num_warmup = getattr(algorithm, "num_warmup", 0)
-        iterations = num_warmup + num_draws * command.thinning
-        checked = bias.num_iterations(command)
-        iterations += checked
-    iterations -= done.iteration
-    num_draws -= done.num_draws
-    gradients = methods.gradients_per_iteration(command, built)
-    batch_size = methods.batch_size(command)
+    work = _work(command, built, algorithm, done)
     estimate = command.estimate if isinstance(command, Sample) else Estimate()
-    seconds, scratch = _gradient(estimate, built, mesh, num_chains, batch_size)
-    shapes = jax.eval_shape(built.init, jax.random.key(0))
-    draw_bytes = trees.num_bytes(shapes) * num_chains * num_draws
-    total = seconds * gradients * iterations
-    at_end = {}
-    after = fitting.gradients_at_end(command, built) if isinstance(command, Fit) else 0
-    if after:
-        num_examples = len(built.dataset.train.mask)
-        total += seconds * after * num_examples / (batch_size or num_examples)
-        at_end = {"curvature": _describe_end(after, algorithm, built, mesh, num_chains)}
-    micro_batch = built.log_posterior.micro_batch
-    rows = {
-        "data": f"{command.problem.data}: {len(built.dataset.train.mask):,} train, "
-        f"{len(built.dataset.test.mask):,} test",
-        "parameters": f"{trees.size(shapes):,}",
-        "chains": f"{num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
-        f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
-        "iterations": f"{iterations:,}, keeping {num_draws:,} draws a chain"
-        + (", with the check of the step size" if checked else "")
-        + (f", after {done.iteration:,} that are done" if done.iteration else ""),
-        "gradients": f"{gradients:,} an iteration, "
-        f"{gradients * iterations:,} in all for each chain, of "
-        + ("the whole data set" if batch_size is None else f"{batch_size} examples"),
-        "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
-        "memory of a gradient": _a_device(scratch),
-        **at_end,
-        "draws on disk": _size(draw_bytes),
-        "one gradient": f"{estimates.milliseconds(seconds)} ms, all chains together"
-        + ("" if scratch is not None else ", as given"),
-        "estimated time": f"{_duration(total)}, without compiling"
-        + (" and without the optimised starts" if _starts_from_map(command) else ""),
-    }
+    timed = _gradient(estimate, built, mesh, work.num_chains, work.batch_size)
+    rows = _rows(command, built, mesh, work, done)
+    rows |= _costs(command, built, mesh, algorithm, work, timed)
     if not hosts.is_first():
         return
     table = Table(title="Plan (nothing was run)", show_header=False, box=None)
@@ -96,19 +53,131 @@ def show(
         table.add_row(name, value)
     console.print(table, highlight=False)
     if estimate.devices:
-        one = seconds * mesh.size / num_chains
-        sizes = trees.size(shapes), num_chains, gradients * iterations
+        one = timed.seconds * mesh.size / work.num_chains
+        sizes = trees.size(built.shapes), work.num_chains, work.num_gradients
         console.print(estimates.table(estimate, one, *sizes), highlight=False)
+
+
+class _Work(NamedTuple):
+    """What is left to do.
+
+    Attributes:
+        num_chains: Chains or members.
+        num_draws: Of each.
+        num_iterations: Of each.
+        per_iteration: Gradients.
+        batch_size: Examples of a gradient; None for all.
+        is_checked: Whether the step size's check is among the iterations.
+    """
+
+    num_chains: int
+    num_draws: int
+    num_iterations: int
+    per_iteration: int
+    batch_size: int | None
+    is_checked: bool
+
+    @property
+    def num_gradients(self) -> int:
+        """Of each chain."""
+        return self.num_iterations * self.per_iteration
+
+
+class _Timed(NamedTuple):
+    """The gradients of all chains; their scratch memory is None if they were given."""
+
+    seconds: float
+    scratch: int | None
+
+
+def _work(
+    command: Sample | Fit,
+    built: Posterior,
+    algorithm: Algorithm | Approximation,
+    done: Commit,
+) -> _Work:
+    checked = 0
+    if isinstance(command, Fit):
+        num_chains, num_draws = command.num_members, fitting.num_draws(command)
+        is_chain = isinstance(algorithm, Algorithm)
+        iterations = num_draws if is_chain else fitting.options_of(command).num_steps
+    else:
+        num_chains, num_draws = command.num_chains, command.num_draws
+        num_warmup = getattr(algorithm, "num_warmup", 0)
+        checked = bias.num_iterations(command)
+        iterations = num_warmup + num_draws * command.thinning + checked
+    return _Work(
+        num_chains,
+        num_draws - done.num_draws,
+        iterations - done.iteration,
+        methods.gradients_per_iteration(command, built),
+        methods.batch_size(command),
+        checked > 0,
+    )
+
+
+def _rows(
+    command: Sample | Fit, built: Posterior, mesh: Mesh, work: _Work, done: Commit
+) -> dict[str, str]:
+    """What is sampled from, on what, how often."""
+    train, test = built.dataset.train, built.dataset.test
+    size = work.batch_size
+    return {
+        "data": f"{command.problem.data}: {len(train.mask):,} train, "
+        f"{len(test.mask):,} test",
+        "parameters": f"{trees.size(built.shapes):,}",
+        "chains": f"{work.num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
+        f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
+        "iterations": f"{work.num_iterations:,}, keeping {work.num_draws:,} draws a "
+        "chain"
+        + (", with the check of the step size" if work.is_checked else "")
+        + (f", after {done.iteration:,} that are done" if done.iteration else ""),
+        "gradients": f"{work.per_iteration:,} an iteration, {work.num_gradients:,} in "
+        "all for each chain, of "
+        + ("the whole data set" if size is None else f"{size} examples"),
+    }
+
+
+def _costs(
+    command: Sample | Fit,
+    built: Posterior,
+    mesh: Mesh,
+    algorithm: Algorithm | Approximation,
+    work: _Work,
+    timed: _Timed,
+) -> dict[str, str]:
+    """What it takes: memory, disk and time."""
+    total, at_end = timed.seconds * work.num_gradients, {}
+    after = fitting.gradients_at_end(command, built) if isinstance(command, Fit) else 0
+    if after:
+        num_examples = len(built.dataset.train.mask)
+        total += (
+            timed.seconds * after * num_examples / (work.batch_size or num_examples)
+        )
+        said = _describe_end(after, algorithm, built, mesh, work.num_chains)
+        at_end = {"curvature": said}
+    micro_batch = built.log_posterior.micro_batch
+    draw_bytes = trees.num_bytes(built.shapes) * work.num_chains * work.num_draws
+    return {
+        "micro-batch": "whole" if micro_batch is None else f"{micro_batch:,} examples",
+        "memory of a gradient": _a_device(timed.scratch),
+        **at_end,
+        "draws on disk": _size(draw_bytes),
+        "one gradient": f"{estimates.milliseconds(timed.seconds)} ms, all chains "
+        "together" + ("" if timed.scratch is not None else ", as given"),
+        "estimated time": f"{_duration(total)}, without compiling"
+        + (" and without the optimised starts" if _starts_from_map(command) else ""),
+    }
 
 
 def _gradient(
     estimate: Estimate, built: Posterior, mesh: Mesh, num_chains: int, size: int | None
-) -> tuple[float, int | None]:
-    """Seconds of the gradients of all chains, given or measured; memory if measured."""
+) -> _Timed:
     if estimate.gradient_ms is None:
         return _time_gradient(built, mesh, num_chains, size)
     num_params = trees.size(built.shapes)
-    return estimates.given_seconds(estimate, mesh, num_params, num_chains), None
+    seconds = estimates.given_seconds(estimate, mesh, num_params, num_chains)
+    return _Timed(seconds, None)
 
 
 def _a_device(scratch: int | None) -> str:
@@ -132,8 +201,8 @@ def _starts_from_map(command: Sample | Fit) -> bool:
 
 def _time_gradient(
     built: Posterior, mesh: Any, num_chains: int, batch_size: int | None
-) -> tuple[float, int]:
-    """Median seconds of the gradients of all chains, and their scratch memory."""
+) -> _Timed:
+    """The median of several times."""
 
     def gradient(keys: Any, params: Any, data: Any) -> Any:
         def one(key: Any, params: Any) -> Any:
@@ -157,7 +226,8 @@ def _time_gradient(
         jax.block_until_ready(compiled(keys, params, data))
         times.append(time.perf_counter() - start)
     analysis = compiled.memory_analysis()
-    return statistics.median(times), analysis.temp_size_in_bytes if analysis else 0
+    scratch = analysis.temp_size_in_bytes if analysis else 0
+    return _Timed(statistics.median(times), scratch)
 
 
 def _size(num_bytes: int) -> str:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from symjax import data as datasets, densities, models, posterior
-from symjax.cli.options import Problem
+from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
 from symjax.types import Data, Key, Params
@@ -186,12 +186,13 @@ def _assemble(
 
 
 def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
-    """How the gradient is taken: with fused kernels, or at the precision asked for."""
-    if problem.force_precision == "bfloat16" and apply == model.apply:
-        fused = models.fused.find(model)
-        if fused is not None:
-            return {"force_apply": fused}
-    return {"force_precision": problem.force_precision}
+    """At which precision the gradient is taken, and with which kernels."""
+    is_half = problem.force_precision in ("bfloat16", "float16")
+    is_bare = apply == model.apply
+    return {
+        "force_precision": problem.force_precision,
+        "force_apply": models.fused.find(model) if is_half and is_bare else None,
+    }
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:

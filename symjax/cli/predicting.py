@@ -46,9 +46,10 @@ def outputs(
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     width = _width(built, x)
     most = _most(built, len(x) * width)
-    if not os.access(run.path, os.W_OK):  # Someone else's run is only read.
+    home = store.local(run.path)
+    if not os.access(home, os.W_OK):  # Someone else's run is only read.
         return _predict(apply, draws, x, slice(0, num_chains), slice(0, num_draws))
-    folder = run.path / "predictions" / _as_folder(key)
+    folder = home / "predictions" / _as_folder(key)
     shape = (num_chains, max(run.num_draws, num_draws), len(x), width)
     with ExitStack() as held:
         folder.parent.mkdir(exist_ok=True)
@@ -90,7 +91,8 @@ def averages(
     fingerprint = f"{_fingerprint(run, x)} {total}"
     if temperatures is not None:
         key, fingerprint = f"{key}-scaled", f"{fingerprint} {temperatures}"
-    file = run.path / "predictions" / f"{_as_folder(key)}.npz"
+    home = store.local(run.path)
+    file = home / "predictions" / f"{_as_folder(key)}.npz"
     found = store.read_averages(file, fingerprint)
     if found is not None:
         return found
@@ -106,7 +108,7 @@ def averages(
             done += logits.shape[0] * logits.shape[1]
             update(done, "")
     result = (log_sum - np.log(total))[None, None].astype(np.float32)
-    if os.access(run.path, os.W_OK):
+    if os.access(home, os.W_OK):
         store.write_averages(file, fingerprint, result)
     return result
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from symjax import store
-from symjax.cli import chains, describing, posteriors
+from symjax.cli import describing, posteriors, records
 from symjax.cli.bundles import DIAGNOSTICS
 from symjax.cli.members import Member
-from symjax.cli.options import Problem, rebuild
+from symjax.cli.options import rebuild
 from symjax.cli.posteriors import Posterior
+from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.evaluation import Convergence, Predictions
 from symjax.report import Averages, Method
@@ -94,7 +95,7 @@ def _other_posteriors(bundle: Bundle, runs: Sequence[Member]) -> list[str]:
     theirs = bundle.about["posterior"]["problem"]
     found = []
     for name, run, _ in runs:
-        ours = asdict(chains.rebuild_command(run).problem)
+        ours = asdict(records.rebuild_command(run).problem)
         different = [
             f"{key} {_shown(ours.get(key))} instead of {_shown(value)}"
             for key, value in theirs.items()

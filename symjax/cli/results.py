@@ -87,7 +87,7 @@ def _folder(command: Evaluate | Report, evaluated: Evaluation) -> Path:
     """Where to write: what was asked, else the reference's run, else here."""
     if command.out is not None:
         return command.out
-    return Path() if evaluated.run is None else evaluated.run.path
+    return Path() if evaluated.run is None else store.local(evaluated.run.path)
 
 
 def list_runs(command: List, console: Console) -> None:

@@ -9,8 +9,9 @@ from jax.sharding import Mesh
 from symjax import hosts, mesh as meshes, run
 from symjax.cli import fitting
 from symjax.cli.fits import Ensemble
-from symjax.cli.options import Fit, Problem, Sample
+from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
+from symjax.cli.problem import Problem
 from symjax.types import Params
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from symjax import evaluation, report
-from symjax.cli import chains, members
+from symjax.cli import members, records
 from symjax.cli.options import Sample
 from symjax.evaluation import Convergence
 from symjax.store import Run
@@ -59,7 +59,7 @@ def score(planned: Sample, kept: Run) -> Point | None:
     Returns:
         The point; None if a draw predicts what is not finite.
     """
-    built = chains.posterior_of(kept)
+    built = records.posterior_of(kept)
     dataset = built.dataset
     outputs = evaluation.predict(built.apply, kept.lazy(built.shapes), dataset.test.x)
     if not np.isfinite(outputs).all():

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from symjax import checks, plots, run, store
-from symjax.cli import chains, posteriors, sweep_scores, warmups
+from symjax.cli import chains, posteriors, records, sweep_scores, warmups
 from symjax.cli.options import Sample, Sweep
 from symjax.cli.sweep_scores import CONVERGED, Point
 
@@ -119,7 +119,7 @@ def _claim(command: Sweep, out: Path) -> None:
         ValueError: if it holds something else.
     """
     options = asdict(command.sample)
-    for name in chains.NOT_OF_THE_RUN:
+    for name in records.NOT_OF_THE_RUN:
         del options[name]
     # The grid has its own list, and may grow.
     for name in ("temperature", "prior_scale"):

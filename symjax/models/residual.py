@@ -42,7 +42,7 @@ class ConvBN(nn.Module):
     ) -> Float[Array, "example height_out width_out features"]:
         """Return the normalised feature maps."""
         # PyTorch's padding, which with a stride is not that of "SAME".
-        edge = (self.kernel // 2,) * 2
+        edge = (self.kernel // 2, self.kernel // 2)
         x = nn.Conv(
             self.features,
             (self.kernel, self.kernel),

@@ -263,7 +263,7 @@ def build(
     temperature: float = 1.0,
     micro_batch: int | None = None,
     force_precision: str | None = None,
-    force_apply: Callable[[Params, Any], Any] | None = None,
+    force_apply: Callable[..., Any] | None = None,
 ) -> LogPosterior:
     """The log posterior of a network's parameters.
 
@@ -280,23 +280,15 @@ def build(
             rougher force is still reversible and keeps volume, and `difference`, which
             decides what is accepted, is full float32: acceptance pays, the posterior
             stays exact. Samplers without an accept step have no such correction.
-        force_apply: Instead of a precision, a faster `apply` for the gradient alone,
-            the same function to rounding, such as `models.fused.find` finds.
+        force_apply: `(params, x, *, dtype) -> outputs`: a faster `apply` for a force of
+            bfloat16 or float16, such as `models.fused.find` finds.
 
     Returns:
         `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.
-
-    Raises:
-        ValueError: if an argument is out of its range, or both kinds of force come.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)
-    if force_apply is not None and force_precision is not None:
-        raise ValueError(
-            "Give at most one of `force_apply` and `force_precision`, got both, the "
-            f"latter {force_precision!r}."
-        )
-    force = force_apply or at_precision(apply, force_precision)
+    force = at_precision(apply, force_precision, force_apply)
     return LogPosterior(
         apply, prior, likelihood, float(temperature), micro_batch, force
     )

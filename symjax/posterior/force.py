@@ -1,52 +1,65 @@
-"""The network as the gradient sees it: at lower precision, where that is asked for."""
+"""The network as the gradient sees it: at lower precision, where that is asked for.
+
+A force need not be exact: leapfrogs with any function of the position are reversible
+and keep volume, and the accept step mends the rest.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from symjax.rounding import round_products, scale_gradients
 from symjax.types import Params
 
 
-PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
-"""Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply,
-where the device has such units; bfloat16 rounds parameters and inputs and stores
-activations in half the memory, while likelihood, sums and gradient stay float32."""
+PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16")
+"""Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply to
+11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
+float16 11 bits, both in half the memory, of products' operands and results."""
+_SCALES = {"bfloat16": 1.0, "float16": 256.0}
+"""Of gradients inside the network: float16 has no numbers below 6e-8."""
 
 
 def at_precision(
-    apply: Callable[[Params, Any], Any], precision: str | None
+    apply: Callable[[Params, Any], Any],
+    precision: str | None,
+    fused: Callable[..., Any] | None = None,
 ) -> Callable[[Params, Any], Any]:
-    """A network's function at a precision; float32 outputs.
+    """A network's function at a precision; float32 outputs and gradients.
 
     Args:
         apply: `(params, x) -> outputs (example, output)`.
         precision: One of `PRECISIONS`, or None for `apply` as it is.
+        fused: `(params, x, *, dtype) -> outputs`, the same function to the rounding of
+            bfloat16 or float16, which are the precisions that it is for.
 
     Raises:
-        ValueError: if there is no such precision.
+        ValueError: if there is no such precision, or `fused` is not for it.
     """
-    if precision is None:
-        return apply
-    if precision not in PRECISIONS:
+    if precision not in (None, *PRECISIONS):
         raise ValueError(
             f"`force_precision` must be one of {', '.join(PRECISIONS)}, got "
             f"{precision!r}."
         )
+    if fused is not None and precision not in _SCALES:
+        raise ValueError(
+            f"`force_apply` is for `force_precision` {' or '.join(_SCALES)}, got "
+            f"{precision!r}."
+        )
+    if precision is None:
+        return apply
+    if precision in _SCALES:
+        dtype = jnp.dtype(precision)
+        function = (
+            partial(fused, dtype=dtype) if fused else round_products(apply, dtype)
+        )
+        return scale_gradients(function, _SCALES[precision])
 
     def force_apply(params: Params, x: Any) -> Any:
-        if precision == "bfloat16":
-            return apply(*_to_bfloat16((params, x))).astype(jnp.float32)
         with jax.default_matmul_precision(precision):
             return apply(params, x)
 
     return force_apply
-
-
-def _to_bfloat16(tree: Any) -> Any:
-    """Round what is float32; labels, token ids and float64 stay."""
-    return jax.tree.map(
-        lambda leaf: leaf.astype(jnp.bfloat16) if leaf.dtype == jnp.float32 else leaf,
-        tree,
-    )

@@ -14,7 +14,7 @@ from symjax.report.gallery import pictures
 from symjax.report.judgement import verdict
 from symjax.report.page import render, write
 from symjax.report.picture import Picture
+from symjax.report.quality import ood_scores
 from symjax.report.scores import Averages, Bias, Method, Scores, Task
-from symjax.report.scoring import ood_scores
 from symjax.report.surfaces import across, between
 from symjax.report.tables import summary, tables

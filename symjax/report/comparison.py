@@ -139,7 +139,7 @@ def compare(
         else averages.convergence,
         weight=weight,
         num_chains=values.shape[0],
-        num_draws=scoring.num_draws(reference),
+        num_draws=reference.num_draws,
         num_examples=values.shape[2],
         aligned=aligned,
         function_distances=(

@@ -71,6 +71,18 @@ class Method(NamedTuple):
     temperatures: tuple[float, float] | None = None
     averages: Averages | None = None
 
+    @property
+    def num_draws(self) -> int:
+        """Draws a chain, also those that are not at hand."""
+        if self.averages is None:
+            return self.outputs.shape[1]
+        return int(self.averages.predictions.votes[0].sum()) // len(self.outputs)
+
+    @property
+    def has_members(self) -> bool:
+        """Whether there are several draws to differ."""
+        return self.num_draws * len(self.outputs) > 1
+
 
 class Scores(NamedTuple):
     """How one method does; None where a number has no meaning or can't be had.

@@ -7,11 +7,10 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from symjax import evaluation
-from symjax.evaluation import bootstrap, calibration, diversity, ood, selective
-from symjax.evaluation.predictive.mixture import mixture_nll
+from symjax.evaluation import bootstrap, diversity
 from symjax.evaluation.predictive.regression import wasserstein_per_point
 from symjax.evaluation.predictive.summary import Predictions
-from symjax.report import distances
+from symjax.report import distances, quality
 from symjax.report.distances import Distance
 from symjax.report.scores import Method, Numbers, Scores
 
@@ -54,24 +53,6 @@ def as_reference(
     return Reference(method, probs_by_chain, draws)
 
 
-def ood_scores(
-    logits: Float[Numbers, "chain draw example output"] | Predictions,
-) -> dict[str, Float[np.ndarray, " example"]]:
-    """Every score that is to tell other inputs apart, higher where they are other.
-
-    Args:
-        logits: Of every draw, or their `evaluation.summarise_predictions`.
-    """
-    if not isinstance(logits, Predictions):
-        logits = evaluation.summarise_predictions(logits)
-    return {
-        "max_softmax_probability": ood.max_softmax_probability(logits.probs),
-        "predictive_entropy": ood.predictive_entropy(logits.probs),
-        "mutual_information": ood.mutual_information(logits),
-        "energy": ood.energy(logits),
-    }
-
-
 def classification(
     method: Method,
     labels: Num[Numbers, " example"] | None,
@@ -88,12 +69,12 @@ def classification(
     if not np.isfinite(method.outputs).all():
         return _not_finite(scores, _OF_CLASSES)
     predictions = _summarised(method, labels)
-    details = {**scores.details, **_out_of_distribution(method, predictions)}
+    details = {**scores.details, **quality.out_of_distribution(method, predictions)}
     if labels is not None:
-        scores = scores._replace(**_quality(predictions, labels))
-        details |= _under_shift(method, labels)
+        scores = scores._replace(**quality.of_classes(predictions, labels))
+        details |= quality.under_shift(method, labels)
     scores = scores._replace(details=details)
-    if _has_members(method):
+    if method.has_members:
         information = diversity.mutual_information(predictions)
         scores = scores._replace(
             mutual_information=float(np.mean(information)),
@@ -214,69 +195,6 @@ def _predicted(
     if is_regression:
         return distances.sample(outputs)
     return distances.sample(outputs, evaluation.probs_by_draw)
-
-
-def _quality(
-    predictions: Predictions, labels: Num[Numbers, " example"]
-) -> dict[str, float]:
-    """All that the true classes say of predictions."""
-    probs = predictions.probs
-    assert predictions.log_likelihood is not None  # It was summarised with labels.
-    is_correct = probs.argmax(axis=1) == np.asarray(labels)
-    return {
-        "accuracy": evaluation.accuracy(probs, labels),
-        "nll": mixture_nll(predictions.log_likelihood),
-        "ece": evaluation.expected_calibration_error(probs, labels),
-        "ace": calibration.adaptive_calibration_error(probs, labels),
-        "brier": evaluation.brier_score(probs, labels),
-        "aurc": selective.area_under_risk_coverage(probs.max(axis=1), is_correct),
-    }
-
-
-def _out_of_distribution(method: Method, predictions: Predictions) -> dict[str, float]:
-    """How well each score tells each set of other inputs from the test points."""
-    if not method.ood:
-        return {}
-    inside, found = ood_scores(predictions), {}
-    for name, outside in method.ood.items():
-        for score, values in outside.items():
-            if score == "mutual_information" and not _has_members(method):
-                continue  # Nothing but rounding.
-            detected = ood.detect(inside[score], np.asarray(values))
-            for measure, number in detected._asdict().items():
-                found[f"ood/{name}/{score}/{measure}"] = float(number)
-        if _has_members(method):
-            information = float(np.mean(outside["mutual_information"]))
-            found[f"ood/{name}/mean_mutual_information"] = information
-    return found
-
-
-def _under_shift(method: Method, labels: Num[Numbers, " example"]) -> dict[str, float]:
-    """Quality on the corrupted test points, of each severity and on average."""
-    found = {}
-    for name, severities in method.shifts.items():
-        each = []
-        for severity, outputs in severities.items():
-            predictions = evaluation.summarise_predictions(outputs, labels)
-            each.append(_quality(predictions, labels))
-            for measure, number in each[-1].items():
-                found[f"shift/{name}/{severity}/{measure}"] = number
-        for measure in each[0]:
-            over = [numbers[measure] for numbers in each]
-            found[f"shift/{name}/mean/{measure}"] = float(np.mean(over))
-    return found
-
-
-def _has_members(method: Method) -> bool:
-    """Whether there are several draws to differ."""
-    return num_draws(method) * len(method.outputs) > 1
-
-
-def num_draws(method: Method) -> int:
-    """Draws a chain, also those that are not at hand."""
-    if method.averages is None:
-        return method.outputs.shape[1]
-    return int(method.averages.predictions.votes[0].sum()) // len(method.outputs)
 
 
 def _samples(method: Method, seed: int) -> Float[np.ndarray, "sample value"]:

@@ -39,7 +39,7 @@ def iterate(
     Raises:
         Stopped: after saving, if a signal asked for it, or if the time was up before
             the first draw.
-    """
+    """  # noqa: DOC502
     is_over = _timer(max_seconds)
     iteration = kept.committed.iteration
     if isinstance(kept, Run) and kept.committed.has_state:
@@ -55,48 +55,54 @@ def iterate(
         stop_signal(takes_signals) as asked,
     ):
         while iteration < total:
-            start = time.monotonic()
-            if iteration == plan.restart_at:
-                # Committed first: a run that goes on from here does the same again.
-                kept.commit(state, iteration=iteration, num_draws=0)
-                state = _restart(programs, kept, iteration, state)
-            slots, per_slot = plan.next_chunk(iteration, chunk, programs.num_slots)
-            state, *made = programs.advance(
-                programs.keys[:, 1], state, programs.data, iteration, slots, per_slot
+            state, iteration, pace, info = _advance(
+                programs, plan, kept, iteration, state, chunk
             )
-            jax.block_until_ready(made)
-            # Of the chains alone: where writing is slow, chunks would else stay short.
-            pace = slots * per_slot / (time.monotonic() - start)
-            info = _keep(kept, plan, iteration, slots, per_slot, *made)
-            iteration += slots * per_slot
             chunk = int(np.clip(CHUNK_SECONDS * pace, plan.thinning, programs.capacity))
             is_due = time.monotonic() - saved_at > SAVE_SECONDS
-            stop, chunk, is_due, late, is_saved = _agree(
-                asked, chunk, is_due, is_over(), kept.is_saved
-            )
-            num_kept = plan.num_kept(iteration)
-            if iteration < total and (stop or late):
-                kept.commit(state, iteration=iteration, num_draws=num_kept)
-            elif iteration < total and is_saved:
-                kept.settle()
-                if is_due:
-                    kept.commit(
-                        state, iteration=iteration, num_draws=num_kept, wait=False
-                    )
-                    saved_at = time.monotonic()
+            decision = _agree(asked, chunk, is_due, is_over(), kept.is_saved)
+            chunk = decision.chunk
+            if iteration < total and _save(kept, plan, iteration, state, decision):
+                saved_at = time.monotonic()
             update(iteration, _describe(info))
-            if stop and iteration < total:
-                raise (Preempted if stop == Signal.TERMINATE else Stopped)(
-                    _describe_stop(plan, iteration)
-                )
-            if late and num_kept:
+            _raise_if_stopped(decision, plan, iteration, max_seconds)
+            if decision.is_late:
                 break
-            if late:
-                raise Stopped(
-                    f"The {max_seconds:.3g} seconds that the run may take were over at "
-                    f"iteration {iteration} of {total}, before the first draw."
-                )
     return state, iteration
+
+
+class _Chunk(NamedTuple):
+    """Where a chunk has led, its iterations a second, and its Info."""
+
+    state: Any
+    iteration: int
+    pace: float
+    info: Any
+
+
+def _advance(
+    programs: Programs,
+    plan: Plan,
+    kept: Run | Memory,
+    iteration: int,
+    state: Any,
+    most: int,
+) -> _Chunk:
+    """Run `most` iterations at the most, and hand over what they made."""
+    start = time.monotonic()
+    if iteration == plan.restart_at:
+        # Committed first: a run that goes on from here does the same again.
+        kept.commit(state, iteration=iteration, num_draws=0)
+        state = _restart(programs, kept, iteration, state)
+    slots, per_slot = plan.next_chunk(iteration, most, programs.num_slots)
+    state, *made = programs.advance(
+        programs.keys[:, 1], state, programs.data, iteration, slots, per_slot
+    )
+    jax.block_until_ready(made)
+    # Of the chains alone: where writing is slow, chunks would else stay short.
+    pace = slots * per_slot / (time.monotonic() - start)
+    info = _keep(kept, plan, iteration, slots, per_slot, *made)
+    return _Chunk(state, iteration + slots * per_slot, pace, info)
 
 
 class _Decision(NamedTuple):
@@ -121,6 +127,41 @@ def _agree(
     chunk, due, late = (int(vote) for vote in votes[0, 1:-1])
     saved = int(votes[:, -1].min())
     return _Decision(int(votes[:, 0].max()), chunk, due, late, saved)
+
+
+def _save(
+    kept: Run | Memory, plan: Plan, iteration: int, state: Any, decision: _Decision
+) -> bool:
+    """Save what is due, before the end of the plan; whether a new save has begun."""
+    num_kept = plan.num_kept(iteration)
+    if decision.stop or decision.is_late:
+        kept.commit(state, iteration=iteration, num_draws=num_kept)
+    elif decision.is_saved:
+        kept.settle()
+        if decision.is_due:
+            kept.commit(state, iteration=iteration, num_draws=num_kept, wait=False)
+            return True
+    return False
+
+
+def _raise_if_stopped(
+    decision: _Decision, plan: Plan, iteration: int, max_seconds: float | None
+) -> None:
+    """End a run before its time.
+
+    Raises:
+        Stopped: if a signal asked for it, or the time is up and there is no draw.
+    """
+    total = plan.num_iterations
+    if decision.stop and iteration < total:
+        is_preempted = decision.stop == Signal.TERMINATE
+        kind = Preempted if is_preempted else Stopped
+        raise kind(_describe_stop(plan, iteration))
+    if decision.is_late and not plan.num_kept(iteration):
+        raise Stopped(
+            f"The {max_seconds:.3g} seconds that the run may take were over at "
+            f"iteration {iteration} of {total}, before the first draw."
+        )
 
 
 def _restart(programs: Programs, kept: Run | Memory, iteration: int, state: Any) -> Any:

@@ -34,6 +34,7 @@ from symjax.store.files import (
     StoreError,
     explained,
     flatten,
+    local,
     read_json,
     remove,
     write_json,

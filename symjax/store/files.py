@@ -148,6 +148,17 @@ def remove(path: Place) -> None:
         path.unlink(missing_ok=True)
 
 
+def local(path: Place) -> Path:
+    """A folder, for what can't be done in a bucket.
+
+    Raises:
+        StoreError: if it is a bucket's.
+    """
+    if isinstance(path, Bucket):
+        raise StoreError(f"{path} is in a bucket: copy the run to a folder first.")
+    return path
+
+
 def flush(path: Place, *, deep: bool = True) -> None:
     """Wait until a file, or a folder and all below it, is on the disk."""
     if isinstance(path, Bucket):

@@ -108,7 +108,7 @@ def rebasin(
     keys = matcher.split_key(key, num_random_starts)
     prepared, leading = matcher.prepare(spec, params, max_sweeps, max_bytes)
     found = prepared.match(matcher.cut(spec, reference), keys)
-    element = matcher.without_scales(found.element)
+    element = moves.without_scales(found.element)
     moved, (before, after) = stacks.act_all(
         spec, element, prepared.stack, prepared.at_once, reference
     )
@@ -163,7 +163,7 @@ def align_to_mean(
         spread.append(_spread(prepared, element, mean))
         old, element = element, prepared.descend(mean, prepared.begin(element)).element
         converged = moves.is_same(old, element)
-    element = matcher.without_scales(element)
+    element = moves.without_scales(element)
     moved, _ = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
     moved, element = stacks.restore((moved, element), leading)
     return AlignedToMean(moved, element, np.array(spread), converged)

@@ -103,7 +103,7 @@ def synchronise(
         for number in range(min(num_networks, num_starts or num_networks))
     ]
     best = max(ends, key=lambda end: end.similarity)
-    element = matcher.without_scales(best.element)
+    element = moves.without_scales(best.element)
     moved, _ = stacks.act_all(spec, element, prepared.stack, prepared.at_once)
     moved, element = stacks.restore((moved, element), leading)
     return Synchronised(moved, element, best.similarity, best.converged)

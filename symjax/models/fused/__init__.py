@@ -10,11 +10,10 @@ import flax.linen as nn
 import jax
 
 from symjax.models.resnet import ResNet20FRN
-from symjax.types import Params
 
 
-def find(model: nn.Module) -> Callable[[Params, Any], Any] | None:
-    """A network's function in bfloat16 with fused kernels; None where there is none.
+def find(model: nn.Module) -> Callable[..., Any] | None:
+    """`(params, x, *, dtype) -> outputs` with fused kernels; None where there is none.
 
     There is one for `ResNet20FRN` with silu, on a GPU.
 

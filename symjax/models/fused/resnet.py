@@ -1,4 +1,4 @@
-"""ResNet-20-FRN's function in bfloat16 with fused kernels, for a gradient on a GPU."""
+"""ResNet-20-FRN's function with fused kernels, for a gradient on a GPU."""
 
 from typing import Any, TypeAlias
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from symjax import rounding
 from symjax.models.fused.block import Layer, residual_block
 from symjax.models.fused.tiles import EPSILON
 from symjax.models.images import with_channels
@@ -22,7 +23,7 @@ def apply(
     params: Params,
     x: Num[_Array, "example height width channel"],
     *,
-    dtype: Any = jnp.bfloat16,
+    dtype: Any,
 ) -> Float[Array, "example output"]:
     """What `ResNet20FRN` with silu returns, to the rounding of `dtype`.
 
@@ -33,7 +34,7 @@ def apply(
     Args:
         params: Of `ResNet20FRN`.
         x: Images.
-        dtype: Of the maps.
+        dtype: Of the maps: bfloat16 or float16.
     """
     leaves = params["params"]
     layers = (_layer(leaves[f"ConvFRN_{i}"]) for i in range(21))
@@ -65,14 +66,19 @@ def _is_square(maps: Any) -> bool:
 
 def _conv_frn(maps: Any, layer: Layer, stride: int = 1) -> Any:
     """The normalised convolution; its arithmetic is float32, its result as `maps`."""
-    conv = jax.lax.conv_general_dilated(
-        maps,
-        layer.kernel.astype(maps.dtype),
-        (stride, stride),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    wide = conv.astype(jnp.float32) + layer.bias
+
+    def convolve(maps: Any, kernel: Any, dtype: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            maps,
+            kernel,
+            (stride, stride),
+            "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=dtype,
+        )
+
+    rounded = rounding.product(convolve, maps.dtype, True, False)
+    wide = rounded(maps.astype(jnp.float32), layer.kernel) + layer.bias
     square = jnp.mean(wide * wide, axis=(1, 2), keepdims=True)
     scaled = layer.gamma * wide * jax.lax.rsqrt(square + EPSILON) + layer.beta
     return jnp.maximum(scaled, layer.tau).astype(maps.dtype)

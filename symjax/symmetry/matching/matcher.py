@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -276,12 +275,6 @@ def scaled(
         identity(spec),
     )
     return moves.on_host(many)._replace(scales=scales)
-
-
-def without_scales(element: Elements) -> Element:
-    """Elements that permute and flip only, on device."""
-    scales = tuple(np.ones_like(scale) for scale in element.scales)
-    return Element(*jax.tree.map(jnp.asarray, tuple(element._replace(scales=scales))))
 
 
 def split_key(key: Key | None, num_random_starts: int) -> Sequence[Key]:

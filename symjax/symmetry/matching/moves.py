@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
@@ -123,3 +124,9 @@ def is_same(one: Element | Elements, two: Element | Elements) -> bool:
     """Whether elements are equal."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def without_scales(element: Elements) -> Element:
+    """Elements that permute and flip only, on device."""
+    scales = tuple(np.ones_like(scale) for scale in element.scales)
+    return Element(*jax.tree.map(jnp.asarray, tuple(element._replace(scales=scales))))

@@ -86,7 +86,7 @@ def project(prepared: Matcher, latent: Params, start: Element) -> Element:
     stacked = jax.tree.map(lambda array: np.asarray(array)[None], start)
     target = matcher.cut(prepared.spec, latent)
     found = prepared.descend(target, prepared.begin(stacked))
-    return jax.tree.map(lambda array: array[0], matcher.without_scales(found.element))
+    return jax.tree.map(lambda array: array[0], moves.without_scales(found.element))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -6,7 +6,7 @@ References:
 """
 
 from symjax.symmetry.actions import Element
-from symjax.symmetry.matching import matcher, stacks
+from symjax.symmetry.matching import matcher, moves, stacks
 from symjax.symmetry.spec import Spec
 from symjax.types import Key, Params
 
@@ -56,4 +56,4 @@ def match_weights(
     keys = matcher.split_key(key, num_random_starts)
     prepared, leading = matcher.prepare(spec, params, max_sweeps, max_bytes)
     found = prepared.match(matcher.cut(spec, reference), keys)
-    return stacks.restore(matcher.without_scales(found.element), leading)
+    return stacks.restore(moves.without_scales(found.element), leading)

@@ -1,0 +1,179 @@
+"""Matrix products and convolutions of rounded numbers, with gradients to match.
+
+What is rounded are the operands, and the results as they are stored; what is added up
+inside a product, all other arithmetic and the gradients of parameters are float32.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from symjax.types import Params
+
+
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
+def round_products(
+    apply: Callable[[Params, Any], Any], dtype: Any
+) -> Callable[[Params, Any], Any]:
+    """A network's function with its float32 products rounded.
+
+    It is traced and run again, with every product outside of loops replaced (those of
+    recurrent layers are left as they are).
+
+    Args:
+        apply: `(params, x) -> outputs`.
+        dtype: bfloat16 (8 bits) or float16 (11 bits, none below 6e-8).
+    """
+
+    def rounded(params: Params, x: Any) -> Any:
+        leaves, treedef = jax.tree.flatten(params)
+        closed = jax.make_jaxpr(lambda *a: apply(treedef.unflatten(a[:-1]), a[-1]))(
+            *leaves, x
+        )
+        varies = [False] * len(leaves) + [True]
+        values = *leaves, x
+        return _run(closed.jaxpr, closed.consts, values, varies, jnp.dtype(dtype))[0][0]
+
+    return rounded
+
+
+def scale_gradients(
+    apply: Callable[[Params, Any], Any], scale: float
+) -> Callable[[Params, Any], Any]:
+    """`apply`, inside which gradients are `scale` times as large as outside.
+
+    Args:
+        apply: `(params, x) -> outputs`.
+        scale: A power of two, so that nothing is rounded.
+    """
+
+    def scaled(params: Params, x: Any) -> Any:
+        params = jax.tree.map(lambda leaf: _scale_gradient(leaf, 1 / scale), params)
+        return _scale_gradient(apply(params, x), scale)
+
+    return scaled
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _scale_gradient(value: Any, scale: float) -> Any:
+    """`value`; its gradient is multiplied by `scale`."""
+    del scale
+    return value
+
+
+_scale_gradient.defvjp(
+    lambda value, scale: (value, None), lambda scale, _, gradient: (scale * gradient,)
+)
+
+
+def _run(
+    jaxpr: Any, consts: Any, values: Any, varies: list[bool], dtype: Any
+) -> tuple[list[Any], list[bool]]:
+    """Results of a jaxpr, and which of them vary from example to example."""
+    env = dict(zip(jaxpr.constvars, ((c, False) for c in consts), strict=True))
+    env |= dict(zip(jaxpr.invars, zip(values, varies, strict=True), strict=True))
+
+    def read(atom: Any) -> tuple[Any, bool]:
+        return (atom.val, False) if isinstance(atom, core.Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        inputs, flags = zip(*map(read, eqn.invars), strict=True) or ((), ())
+        varied = [any(flags)] * len(eqn.outvars)
+        if eqn.primitive.name in PRODUCTS and _is_float32(inputs):
+            results = [product(partial(_multiply, eqn), dtype, *flags)(*inputs)]
+        elif eqn.primitive.name in ("jit", "pjit"):
+            inner = eqn.params["jaxpr"]
+            results, varied = _run(
+                inner.jaxpr, inner.consts, inputs, list(flags), dtype
+            )
+        else:
+            results = _bind(eqn, inputs)
+        env |= dict(zip(eqn.outvars, zip(results, varied, strict=True), strict=True))
+    outputs, varied = zip(*map(read, jaxpr.outvars), strict=True)
+    return list(outputs), list(varied)
+
+
+def _is_float32(values: Any) -> bool:
+    return all(value.dtype == jnp.float32 for value in values)
+
+
+def _bind(eqn: Any, values: Any, **params: Any) -> list[Any]:
+    params = eqn.primitive.get_bind_params(eqn.params) | params
+    with eqn.ctx.manager:
+        results = eqn.primitive.bind(*values, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def _multiply(eqn: Any, one: Any, other: Any, dtype: Any) -> Any:
+    return _bind(eqn, (one, other), preferred_element_type=dtype)[0]
+
+
+def product(
+    multiply: Callable[[Any, Any, Any], Any], dtype: Any, *varies: bool
+) -> Callable[[Any, Any], Any]:
+    """A product of two float32 operands that are rounded.
+
+    Args:
+        multiply: `(one, other, dtype of the result) -> result`, linear in both.
+        dtype: To round to.
+        *varies: Of each operand, whether it varies from example to example: then its
+            gradient is rounded too.
+    """
+    # XLA has no such products on a CPU: there rounded numbers are stored as float32.
+    storage = jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
+
+    def rounded(value: Any) -> Any:
+        return value.astype(dtype).astype(storage)
+
+    def result(one: Any, other: Any) -> Any:
+        return rounded(multiply(one, other, storage)).astype(jnp.float32)
+
+    @jax.custom_vjp
+    def rounded_product(one: Any, other: Any) -> Any:
+        return result(rounded(one), rounded(other))
+
+    def forward(one: Any, other: Any) -> tuple[Any, Any]:
+        kept = rounded(one), rounded(other)
+        return result(*kept), kept
+
+    def backward(kept: Any, gradient: Any) -> tuple[Any, ...]:
+        one, other = kept
+        sides = (
+            (lambda a: multiply(a, other, storage), one),
+            (lambda b: multiply(one, b, storage), other),
+        )
+        pulled = (
+            _pull(function, side, rounded(gradient), storage if rounds else None)
+            for (function, side), rounds in zip(sides, varies, strict=True)
+        )
+        return tuple(
+            rounded(value).astype(jnp.float32) if rounds else value
+            for value, rounds in zip(pulled, varies, strict=True)
+        )
+
+    rounded_product.defvjp(forward, backward)
+    return rounded_product
+
+
+def _pull(function: Any, side: Any, gradient: Any, dtype: Any) -> Any:
+    """The pullback of a linear function, its sums stored as `dtype`, or as float32."""
+    transpose = jax.linear_transpose(function, side)
+    closed = jax.make_jaxpr(lambda gradient: transpose(gradient)[0])(gradient)
+    env = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    env |= dict(zip(closed.jaxpr.invars, (gradient,), strict=True))
+    sums = dtype or jnp.dtype(jnp.float32)
+    for eqn in closed.jaxpr.eqns:
+        values = [
+            atom.val if isinstance(atom, core.Literal) else env[atom]
+            for atom in eqn.invars
+        ]
+        is_product = eqn.primitive.name in PRODUCTS
+        more = {"preferred_element_type": sums} if is_product else {}
+        env |= dict(zip(eqn.outvars, _bind(eqn, values, **more), strict=True))
+    return env[closed.jaxpr.outvars[0]].astype(jnp.float32)

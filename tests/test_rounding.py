@@ -1,0 +1,101 @@
+"""Rounded products: exact where nothing is to be rounded, rounded as NumPy rounds."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symjax import models
+from symjax.posterior.force import at_precision
+from symjax.rounding import round_products, scale_gradients
+
+
+HALVES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+
+
+def gradients(apply, params, x):
+    return jax.jit(jax.grad(lambda params: jnp.sum(apply(params, x))))(params)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_operands_and_results_are_rounded_as_numpy_rounds_them(name):
+    generator = np.random.default_rng(0)
+    x, w = (generator.normal(size=(5, 5)).astype(np.float32) for _ in "xw")
+    low_x, low_w = (leaf.astype(HALVES[name]).astype(np.float64) for leaf in (x, w))
+    # Summed in more digits, rounded once.
+    expected = (low_x @ low_w).astype(np.float32).astype(HALVES[name])
+    found = round_products(lambda w, x: x @ w, name)(w, x)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(found), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_what_needs_no_rounding_is_exact(name):
+    """Small whole numbers through convolution, dense layers and a branch."""
+
+    def apply(params, x):
+        maps = jax.lax.conv_general_dilated(
+            x, params["k"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        flat = nn.relu(maps).reshape(len(x), -1)
+        signs = jnp.clip(flat, -1, 1)
+        both = jnp.sum(signs @ signs.T) + jnp.sum(params["w"] @ params["w"].T)
+        return flat @ params["w"] + both
+
+    generator = np.random.default_rng(1)
+
+    def whole(*shape):
+        return generator.integers(-1, 2, shape).astype(np.float32)
+
+    params = {"k": whole(3, 3, 2, 3), "w": whole(12, 4)}
+    x = whole(3, 4, 4, 2)
+    rounded = round_products(apply, name)
+    np.testing.assert_array_equal(rounded(params, x), apply(params, x))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        gradients(rounded, params, x),
+        gradients(apply, params, x),
+    )
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_gradients_of_parameters_are_sums_in_float32(name):
+    """5,001 has more digits than either type holds, and is past float16's if scaled."""
+    x = np.ones((5001, 1), np.float32)
+    force = at_precision(lambda w, x: x @ w, name)
+    assert gradients(force, np.ones((1, 1), np.float32), x)[0, 0] == 5001
+
+
+def test_small_gradients_survive_in_float16():
+    def apply(params, x):
+        return 1e-8 * ((x @ params["a"]) @ params["b"])
+
+    params = {"a": np.ones((1, 1), np.float32), "b": np.ones((1, 1), np.float32)}
+    x = np.ones((2, 1), np.float32)
+    plain = round_products(apply, "float16")
+    assert gradients(plain, params, x)["a"] == 0
+    scaled = gradients(scale_gradients(plain, 256.0), params, x)
+    np.testing.assert_allclose(scaled["a"], 2e-8, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "shape"),
+    [("mlp", {"widths": (16, 16)}, (20,)), ("lenet", {}, (12, 12, 1))],
+)
+def test_float16_is_nearer_than_bfloat16_through_whole_networks(model, options, shape):
+    network = models.build(model, 3, **options)
+    x = np.random.default_rng(2).normal(size=(30, *shape)).astype(np.float32)
+    params = jax.jit(network.init)(jax.random.key(0), x)
+
+    def vector(precision):
+        force = at_precision(network.apply, precision)
+        tree = gradients(lambda *a: force(*a)[:, 0] ** 2, params, x)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+    exact = vector(None)
+    errors = [
+        np.linalg.norm(vector(name) - exact) / np.linalg.norm(exact) for name in HALVES
+    ]
+    assert 1e-6 < 3 * errors[1] < errors[0] < 0.05
