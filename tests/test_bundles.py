@@ -91,6 +91,11 @@ def test_numpy_alone_reads_what_the_run_was(wine):
     assert str(wine) not in bundle["bundle.json"].decode()
 
 
+def test_the_definition_says_how_the_noise_is_made(diabetes):
+    words = store.read_bundle(diabetes / "b.npz").about["posterior"]["likelihood"]
+    assert "standard deviation softplus(the parameter `noise`) + 1e-05" in words
+
+
 def test_the_same_run_makes_the_same_bytes(wine, tmp_path):
     bundles.export(wine / "hmc", tmp_path / "again.npz", 13)
     assert (tmp_path / "again.npz").read_bytes() == (wine / "b.npz").read_bytes()
@@ -144,7 +149,7 @@ def by_hand_diabetes(bundle):
     train, found = data.load("diabetes").train, []
     for params in draws_of(bundle):
         means = network(params["model"]["params"], train.x.astype(float))
-        scale = np.log1p(np.exp(params["noise"])) + 1e-3
+        scale = np.log1p(np.exp(params["noise"])) + 1e-5
         logs = stats.norm.logpdf(train.y, means, scale)
         found.append(log_prior(params) + logs.sum())
     return np.reshape(found, (2, 13))
@@ -156,7 +161,7 @@ def test_a_method_scores_against_the_bundle_as_against_the_run(name, request):
     asked = Compared((folder / "net",), reference=str(folder / "b.npz"))
     evaluated = comparing.compare(asked)
     runs = members.open_all([folder / "hmc", folder / "net"])
-    reference, method = (members.method(run, None, {}, {}) for run in runs)
+    reference, method = (members.method(run, None, {}) for run in runs)
     targets = posteriors.test_targets(runs[0].built.dataset)
     task = runs[0].built.dataset.task
     of_run = report.compare(reference, [method], targets, task=task)
@@ -167,8 +172,8 @@ def test_a_method_scores_against_the_bundle_as_against_the_run(name, request):
         (of_bundle.between_chains, of_run.between_chains),
     ):
         for field, value in theirs._asdict().items():
-            if field == "details" or (field == "mmd_function" and name == "wine"):
-                continue  # Of single draws' predictions, which are not in the bundle.
+            if field == "details" or field.startswith("mmd_"):
+                continue  # Of single draws, of which the bundle has some; see below.
             found = getattr(ours, field)
             if not isinstance(value, str | None):
                 value = pytest.approx(value, rel=1e-5, abs=1e-9)
@@ -185,6 +190,50 @@ def test_a_method_scores_against_the_bundle_as_against_the_run(name, request):
     if name == "wine":
         assert traces.disputed_draws(of_bundle, evaluated.reference) is None
         assert curves.functional_collapse([evaluated.reference]) is None
+
+
+@pytest.mark.parametrize("name", ["wine", "diabetes"])
+def test_single_draws_are_compared_with_those_that_are_stored(name, request):
+    folder = request.getfixturevalue(name)
+    asked = {} if name == "diabetes" else {"ood": ("noise",)}
+    path = str(folder / "b.npz")
+    found = comparing.compare(Compared((folder / "net",), reference=path, **asked))
+    bundle, net = store.read_bundle(path), store.open(folder / "net")
+    dataset, row = data.load(name), found.comparison.methods[0]
+    theirs = list(draws_of(bundle))
+    like = jax.tree.map(lambda leaf: leaf.astype(np.float32), theirs[0])
+    ours = [
+        jax.tree.map(lambda leaf: leaf[chain, 0].astype(float), net.read(like=like))  # noqa: B023
+        for chain in range(3)
+    ]
+    flat = [
+        np.array([np.concatenate([*map(np.ravel, jax.tree.leaves(p))]) for p in side])
+        for side in (ours, theirs)
+    ]
+    assert row.mmd_weight == pytest.approx(evaluation.mmd(*flat), rel=1e-4)
+    assert row.mmd_canonical is not None
+    between = found.comparison.between_chains
+    two = flat[1].reshape(2, 13, -1)
+    assert between is not None
+    assert between.mmd_weight == pytest.approx(evaluation.mmd(*two), rel=1e-4)
+    if name == "diabetes":
+        return
+
+    def probs_of(side, x):
+        return np.array(
+            [special.softmax(network(p["params"], x.astype(float)), -1) for p in side]
+        )
+
+    predicted = [probs_of(side, dataset.test.x) for side in (ours, theirs)]
+    wanted = evaluation.mmd(*(probs.reshape(len(probs), -1) for probs in predicted))
+    assert row.mmd_function == pytest.approx(wanted, rel=1e-3)
+    of_reference = found.comparison.reference.details
+    inside = special.entr(bundle.read("predictions/probs").mean(0)).sum(-1)
+    x = data.load_ood("noise", like=dataset).x
+    outside = special.entr(probs_of(theirs, x).mean(0)).sum(-1)
+    wins = (outside[:, None] > inside).mean()
+    auroc = of_reference["ood/noise/predictive_entropy/auroc"]
+    assert auroc == pytest.approx(wins, abs=2e-3)
 
 
 def test_a_file_of_predictions_needs_no_data(wine, tmp_path, capsys):
@@ -450,15 +499,25 @@ def test_the_shipped_definition_gives_its_log_posterior(digits):
     assert abs(np.array(found) - recorded).max() < limit < 0.5
 
 
-def test_a_method_scores_against_the_shipped_bundle(tmp_path):
+def test_a_method_scores_against_the_shipped_bundle(digits, tmp_path, capsys):
     words = ["--data", "digits", "--widths", 10, "--prior-scale", 0.3]
     swag = ["--method", "swag", "--swag.num-steps", "200", "--swag.num-burn-in", "100"]
     swag += ["--swag.collect-every", "10", "--swag.rank", "5", "--num-members", "2"]
-    out = ["--out", tmp_path]
+    other = ["--shift", "gaussian_noise", "--severities", 2, "--out", tmp_path]
     symjax("fit", *words, *swag, "--out", tmp_path / "swag")
-    symjax("evaluate", tmp_path / "swag", "--reference", "bundle:digits", *out)
+    symjax("report", tmp_path / "swag", "--reference", "bundle:digits", *other)
+    assert "prior_scale" not in capsys.readouterr().out  # Of the same posterior.
+    assert "Accuracy under shift" in (tmp_path / "report.html").read_text()
     summary = json.loads((tmp_path / "summary.json").read_text())
     row, ceiling = summary["methods"]["swag"], summary["between_chain"]
     assert 0.93 < row["agreement"] <= 1
     assert ceiling["total_variation"] < 0.01 < row["total_variation"] < 0.2
-    assert summary["methods"]["bundle:digits"]["nll"] == pytest.approx(0.15, abs=0.01)
+    of_bundle = summary["methods"]["bundle:digits"]
+    assert of_bundle["nll"] == pytest.approx(0.15, abs=0.01)
+    x = data.load_shifted(data.load("digits"), "gaussian_noise", 2).x.astype(float)
+    every = [network(p["params"], x) for p in draws_of(digits)]
+    found = special.softmax(np.array(every), -1).mean(0).argmax(1)
+    accuracy = (found == digits.read("test/labels")).mean()
+    shifted = of_bundle["shift"]["gaussian_noise"]["2"]["accuracy"]
+    assert shifted == pytest.approx(accuracy, abs=1e-6)
+    assert min(row[f"mmd_{space}"] for space in ("weight", "canonical", "function")) > 0

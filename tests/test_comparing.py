@@ -412,10 +412,12 @@ def test_scaled_rows_have_scaled_inputs_everywhere(runs, tmp_path):
 
 def test_weights_are_compared_within_one_network_only(runs):
     one, two = (store.open(runs / f"net{seed}") for seed in (0, 1))
-    assert weights.share_a_network(one, two)
+    assert weights.network_of(one) == weights.network_of(two)
     config = json.loads(json.dumps(two.config))
-    config["options"]["problem"]["activation"] = "silu"
-    assert not weights.share_a_network(one, dataclasses.replace(two, config=config))
+    for activation, is_same in (("silu", True), ("tanh", False)):  # silu is the MLP's.
+        config["options"]["problem"]["activation"] = activation
+        other = weights.network_of(dataclasses.replace(two, config=config))
+        assert (other == weights.network_of(one)) == is_same
 
 
 def test_an_evaluation_that_was_stopped_goes_on(runs, tmp_path, monkeypatch):

@@ -228,5 +228,5 @@ def test_learned_noise_is_one_parameter_for_all_examples(num_outputs):
     slope = (residual**2 / 0.4**2 - 1) / 0.4 * scipy.special.expit(params["noise"])
     axis = None if num_outputs is None else 0
     np.testing.assert_allclose(gradient["noise"], slope.sum(axis=axis), rtol=1e-4)
-    with pytest.raises(ValueError, match="`scale` must be above 0.001, got 0.001"):
-        densities.add_noise(params, scale=0.001)
+    with pytest.raises(ValueError, match="`scale` must be above 1e-05, got 1e-05"):
+        densities.add_noise(params, scale=1e-5)

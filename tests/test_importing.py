@@ -265,7 +265,7 @@ class Touches:
     def __init__(self, function, *args):
         self.made = function, args
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return self.made
 
 
@@ -306,6 +306,13 @@ def test_pickles_of_arrays_are_read(tmp_path, monkeypatch, protocol):
         ),
         "scalar": np.float64(0.5),
         "others": [1, (2.5, None), "text", b"bytes", True],
+        "kinds": [
+            array.astype(">f8"),
+            array.astype(ml_dtypes.bfloat16),
+            np.zeros((0 if protocol > 2 else 1, 3), np.int64),
+            np.array(3.5, np.float16),
+            np.array(["one", "three"]),
+        ],
     }
     file = tmp_path / "state.p"
     file.write_bytes(pickle.dumps(value, protocol))
@@ -317,6 +324,9 @@ def test_pickles_of_arrays_are_read(tmp_path, monkeypatch, protocol):
         assert type(found[key]) is np.ndarray
         np.testing.assert_array_equal(found[key], array)
     assert (found["scalar"], found["others"]) == (0.5, value["others"])
+    for one, wanted in zip(found["kinds"], value["kinds"], strict=True):
+        assert one.dtype == wanted.dtype
+        np.testing.assert_array_equal(one, wanted)
 
 
 def test_pickles_that_name_anything_else_are_refused(tmp_path):
@@ -356,13 +366,57 @@ def test_pickles_that_name_anything_else_are_refused(tmp_path):
         finally:
             sys.path.pop(0)
     file = saved(tmp_path / "bad.p", np.array([{}], object))
-    with pytest.raises(ValueError, match="names an array of objects"):
+    with pytest.raises(ValueError, match="names the dtype 'O8'"):
         interop.read_pickle(file)
     for content in (b"", b"text", pickle.dumps(np.ones(9))[:-20]):
         file.write_bytes(content)
         with pytest.raises(ValueError, match="bad.p is no pickle of arrays"):
             interop.read_pickle(file)
     assert not mark.exists()
+
+
+class Built(Touches):
+    """Whose pickle gives the state, too."""
+
+    def __reduce__(self):
+        function, (state, *args) = self.made
+        return function, tuple(args), state
+
+
+def hostile_dtype(kind, fields):
+    """One that NumPy takes for numbers, and whose bytes it follows as pointers."""
+    names = None if fields is None else tuple(fields)
+    return Built(np.dtype, (3, "|", None, names, fields, 8, 1, 0), kind, False, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"), [("O8", None), ("V8", {"a": (np.dtype("O"), 0)}), ("f8", "V8")]
+)
+def test_bytes_do_not_become_pointers(kind, fields, tmp_path):
+    scalar = np.float64(0).__reduce__()[0]
+    if fields == "V8":  # Numbers at first, whose state makes them something else.
+        fields = {"a": (np.dtype("f8"), 0)}
+    dtype = hostile_dtype(kind, fields)
+    made, args, _ = np.ones(1).__reduce__()
+    for value in (
+        Touches(scalar, dtype, b"A" * 8),
+        Built(made, (1, (4,), dtype, False, b"A" * 32), *args),
+        Touches(np.ndarray, (2, 3), dtype),
+    ):
+        file = saved(tmp_path / "bad.p", {"w": value})
+        with pytest.raises(ValueError, match=r"names (the dtype '[OV]8'|a dtype of)"):
+            interop.read_pickle(file)
+    file = saved(tmp_path / "bad.p", {"w": Touches(np.ndarray, (2, 3))})
+    with pytest.raises(ValueError, match="no pickle of arrays: TypeError"):
+        interop.read_pickle(file)
+
+
+def test_a_list_that_holds_one_list_often_is_read_once(tmp_path):
+    value = [1.0]
+    for _ in range(60):
+        value = [value, value]
+    found = interop.read_pickle(saved(tmp_path / "laughs.p", value))
+    assert found[0] is found[1]
 
 
 @pytest.fixture(scope="module")

@@ -291,7 +291,7 @@ def test_negative_curvature_of_a_learned_noise_is_clipped(monkeypatch):
     made, fit = fitted(log_posterior, mode, data, structure="full")
 
     def nats(mean, raw):
-        return scipy.stats.norm(mean, np.log1p(np.exp(raw)) + 1e-3).logpdf(3.0)
+        return scipy.stats.norm(mean, np.log1p(np.exp(raw)) + 1e-5).logpdf(3.0)
 
     h = 1e-3
     e = np.eye(2) * h

@@ -84,10 +84,7 @@ def build(source: Run, built: Posterior, reference: Run, method: str) -> Aligner
             f"{source.path} is of a network whose units can't be permuted: there is "
             "nothing to align. `symjax symmetries` says why."
         )
-    warm = reference.warmup(like)
-    if warm is None:
-        warm = jax.tree.map(lambda leaf: leaf[:, 0], reference.read(draws=0, like=like))
-    network = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), warm)
+    network = start_of(reference, like)
     if method == "activations":
         x = train.x[:MAX_EXAMPLES]
         match = partial(
@@ -96,8 +93,23 @@ def build(source: Run, built: Posterior, reference: Run, method: str) -> Aligner
     elif method == "straight-through":
         match = partial(_match_by_loss, built, spec, network)
     else:
-        match = partial(symmetry.match_weights, spec, reference=network)
+        return by_weights(spec, network)
     return Aligner(spec, network, match)
+
+
+def by_weights(spec: Spec, network: Params) -> Aligner:
+    """Aligning by the distance of the weights to those of a network."""
+    return Aligner(
+        spec, network, partial(symmetry.match_weights, spec, reference=network)
+    )
+
+
+def start_of(run: Run, like: Params) -> Params:
+    """The network that a run's first chain began with, after the warm-up if any."""
+    warm = run.warmup(like)
+    if warm is None:
+        warm = jax.tree.map(lambda leaf: leaf[:, 0], run.read(draws=0, like=like))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), warm)
 
 
 def _match_by_loss(

@@ -60,17 +60,20 @@ def compare(asked: Compared) -> Evaluation:
     _check_all(asked, bundle, runs)
     inputs = {} if built is None else _other_inputs(asked, built)
     main = runs[0] if runs and reference_file is None else None
-    aligned, spaces = None, {}
+    aligned, to, of_bundle = None, None, None
     if main is not None:
         aligned = alignment.aligned_draws(main.run, main.built, MAX_ALIGNED_BYTES)
-        spaces = weights.spaces(main.run, main.built)
+        to = weights.of_run(main.run, main.built)
+    elif bundle is not None:
+        of_bundle, to = references.compared(bundle, runs, inputs)
     of_runs = [
-        (members.method(member, main, spaces, inputs), member) for member in runs
+        (members.method(member, None if member is main else to, inputs), member)
+        for member in runs
     ]
     of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
     every: list[tuple[Method, Member | None]] = [*of_runs, *of_files]
-    if bundle is not None:
-        every.insert(0, (references.method(bundle), None))
+    if of_bundle is not None:
+        every.insert(0, (of_bundle, None))
     elif reference_file is not None:
         every.insert(0, (files.read("--reference", reference_file), None))
     read = [method for method, member in every if member is None]
@@ -83,7 +86,7 @@ def compare(asked: Compared) -> Evaluation:
             if np.isfinite(method.outputs).all()
         ]
     task = "classification" if built is None else built.dataset.task
-    comparison = _comparison(main, methods, targets, task, aligned, spaces)
+    comparison = _comparison(main, methods, targets, task, aligned, to)
     return Evaluation(
         comparison,
         methods[0],
@@ -103,10 +106,21 @@ def _comparison(
     targets: np.ndarray | None,
     task: report.Task,
     aligned: Params | None,
-    spaces: dict[str, weights.Space],
+    to: weights.Reference | None,
 ) -> Comparison:
+    spaces = {} if to is None else to.spaces
     if main is None:
-        return report.compare(methods[0], methods[1:], targets, task=task)
+        distances: dict[str, Any] = {
+            f"{name}_distances": evaluation.chain_distances(space.draws)
+            for name, space in spaces.items()
+        }
+        return report.compare(
+            methods[0],
+            methods[1:],
+            targets,
+            task=task,
+            **distances,
+        )
     draws = main.run.lazy()
     return report.compare(
         methods[0],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symjax import evaluation, trees
+from symjax import densities, evaluation, trees
 from symjax.cli import costs, records
 from symjax.cli.options import Sample
 from symjax.cli.posteriors import Posterior
@@ -40,13 +40,22 @@ def definition(problem: Problem, built: Posterior) -> dict[str, Any]:
         "likelihood": (
             "categorical, of logits"
             if is_classification
-            else f"normal, noise {problem.noise}, of targets normalised as `data` says"
+            else f"normal, {_noise(problem.noise)}, of targets normalised as "
+            "`data` says"
         ),
         "log_posterior": "(log prior + sum over training examples of the log "
         "likelihood) / temperature, in nats",
         "temperature": problem.temperature,
         "data": describe(built.dataset),
     }
+
+
+def _noise(noise: str) -> str:
+    """Of the standard deviation, how it comes from parameters."""
+    if noise not in ("learned", "heteroscedastic"):
+        return f"standard deviation {noise}"
+    source = "the parameter `noise`" if noise == "learned" else "the last outputs"
+    return f"standard deviation softplus({source}) + {densities.SCALE_FLOOR:g}"
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

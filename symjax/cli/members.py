@@ -45,18 +45,13 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
     return [Member(*parts) for parts in zip(names, runs, built, strict=True)]
 
 
-def method(
-    member: Member,
-    main: Member | None,
-    spaces: dict[str, weights.Space],
-    inputs: Inputs,
-) -> Method:
+def method(member: Member, to: weights.Reference | None, inputs: Inputs) -> Method:
     """All that a run predicts and cost, and how far its weights are off.
 
     Args:
         member: The run.
-        main: The reference, if it is a run.
-        spaces: In which its weights are compared.
+        to: The weights of the reference; None where they are not at hand, and for the
+            reference itself.
         inputs: What it predicts beside the test points.
     """
     name, run, built = member
@@ -64,10 +59,9 @@ def method(
     outputs = predicting.outputs(run, built, test, name=name, key="test")
     found = as_method(name, built, outputs, records.seconds(run.path) or None)
     mmd = {}
-    reference = None if main is None or member is main else main.run
-    if reference is not None and weights.share_a_network(run, reference):
+    if to is not None and weights.network_of(run) == to.network:
         with progress.bar(f"Comparing weights of {name}", 1) as update:
-            mmd = weights.compare(run, built, spaces)
+            mmd = weights.compare(run, built, to.spaces)
             update(1, "")
     command = records.rebuild_command(run)
     return found._replace(

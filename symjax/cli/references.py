@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from symjax import store
-from symjax.cli import describing, posteriors, records
+from symjax import evaluation, progress, report, store, trees
+from symjax.cli import describing, posteriors, records, weights
 from symjax.cli.bundles import DIAGNOSTICS
-from symjax.cli.members import Member
+from symjax.cli.members import Inputs, Member
 from symjax.cli.options import rebuild
 from symjax.cli.posteriors import Posterior
 from symjax.cli.problem import Problem
@@ -19,6 +19,7 @@ from symjax.evaluation import Convergence, Predictions
 from symjax.report import Averages, Method
 from symjax.store import Bundle
 from symjax.store.bundle_layout import DamagedBundleError
+from symjax.types import Params
 
 
 _TOLERANCE = 1e-3
@@ -52,6 +53,87 @@ def method(bundle: Bundle) -> Method:
     return Method(
         bundle.name, logits, seconds=seconds, gradients=gradients, averages=averages
     )
+
+
+def compared(
+    bundle: Bundle, runs: Sequence[Member], inputs: Inputs
+) -> tuple[Method, weights.Reference | None]:
+    """A bundle as a reference of runs: what it predicts, and its weights.
+
+    Args:
+        bundle: The bundle.
+        runs: The methods, of its data; without any, what the bundle says is all.
+        inputs: Other ones that are predicted.
+
+    Returns:
+        The method, and the weights where a method is of the bundle's network.
+    """
+    found = method(bundle)
+    if not runs:
+        return found, None
+    problem = bundle.about["posterior"]["problem"]
+    built = posterior(bundle, records.rebuild_command(runs[0].run).problem.data)
+    if bundle.task == "classification":
+        found = _with_stored_draws(found, bundle, built, inputs)
+    draws = stored_draws(bundle, built)
+    network = weights.network(problem, built.shapes)
+    if all(weights.network_of(member.run) != network for member in runs):
+        return found, None
+    return found, weights.of_draws(draws, built, network)
+
+
+def _with_stored_draws(
+    found: Method, bundle: Bundle, built: Posterior, inputs: Inputs
+) -> Method:
+    """The bundle's method with what only single draws can say, from those it stores.
+
+    That is the MMD of predictions, and all of other inputs: the bundle has averages on
+    the test points alone.
+
+    Args:
+        found: Of `method`.
+        bundle: Of a classification.
+        built: Its posterior, see `posterior`.
+        inputs: As those that the methods predict.
+    """
+    assert found.averages is not None
+    draws = stored_draws(bundle, built)
+    ood: dict[str, Any] = {}
+    shifts: dict[str, dict[int, Any]] = {}
+    with progress.bar(f"Predicting with {bundle.name}", 1 + len(inputs)) as update:
+        outputs = evaluation.predict(built.apply, draws, built.dataset.test.x)
+        for done, ((kind, key, *severity), x) in enumerate(inputs.items(), 1):
+            update(done, "")
+            key = key.replace("/", "-")
+            logits = evaluation.predict(built.apply, draws, x)
+            if kind == "ood":
+                ood[key] = report.ood_scores(logits)
+            else:
+                probs = evaluation.summarise_predictions(logits).probs
+                mean = np.log(np.maximum(probs, np.finfo(float).tiny))[None, None]
+                shifts.setdefault(key, {})[int(severity[0])] = mean
+        update(1 + len(inputs), "")
+    averages = found.averages._replace(outputs=outputs)
+    return found._replace(averages=averages, ood=ood, shifts=shifts)
+
+
+def stored_draws(bundle: Bundle, built: Posterior) -> Params:
+    """The draws that a bundle stores, as parameters of its network.
+
+    Raises:
+        DamagedBundleError: if they are not.
+    """
+    paths, shapes = trees.paths(built.shapes), trees.shapes(built.shapes)
+    held = {
+        name: tuple(shape[2:])
+        for name, (_, shape) in bundle.about["arrays"].items()
+        if name.split("/")[0] == "draws"
+    }
+    if held != dict(zip([f"draws/{path}" for path in paths], shapes, strict=True)):
+        raise DamagedBundleError(
+            bundle.path, "its draws are not of the network that it defines"
+        )
+    return bundle.draws(built.shapes)
 
 
 def targets(bundle: Bundle) -> np.ndarray:
@@ -96,9 +178,10 @@ def _other_posteriors(bundle: Bundle, runs: Sequence[Member]) -> list[str]:
     found = []
     for name, run, _ in runs:
         ours = asdict(records.rebuild_command(run).problem)
+        ours = weights.said_or_usual(ours)
         different = [
             f"{key} {_shown(ours.get(key))} instead of {_shown(value)}"
-            for key, value in theirs.items()
+            for key, value in weights.said_or_usual(theirs).items()
             if key != "data" and _shown(ours.get(key)) != _shown(value)
         ]
         if different:

@@ -1,13 +1,14 @@
 """How far the weights of runs are apart, as drawn and with the symmetries removed."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from symjax import symmetry, trees
+from symjax import models, symmetry, trees
 from symjax.cli import aligners
 from symjax.cli.posteriors import Posterior
 from symjax.report import distances
@@ -33,7 +34,37 @@ class Space(NamedTuple):
     draws: Float[np.ndarray, "chain draw quantity"]
 
 
-def spaces(run: Run, built: Posterior) -> dict[str, Space]:
+class Reference(NamedTuple):
+    """The weights that those of methods are compared with.
+
+    Attributes:
+        network: Whose they are, see `network`.
+        spaces: In which they are compared.
+    """
+
+    network: tuple[Any, ...]
+    spaces: dict[str, Space]
+
+
+def of_run(run: Run, built: Posterior) -> Reference:
+    """The weights of a run as a reference."""
+    beginning = aligners.start_of(run, built.shapes)
+    return Reference(network_of(run), _spaces(run.lazy(built.shapes), built, beginning))
+
+
+def of_draws(draws: Params, built: Posterior, network: tuple[Any, ...]) -> Reference:
+    """Draws that are at hand, `(chain, draw)`, as a reference.
+
+    Args:
+        draws: The first of the first chain is what others are aligned to.
+        built: Their posterior.
+        network: Whose they are, see `network`.
+    """
+    beginning = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 0]), draws)
+    return Reference(network, _spaces(draws, built, beginning))
+
+
+def _spaces(draws: Params, built: Posterior, beginning: Params) -> dict[str, Space]:
     """The forms of the reference's weights: as drawn, aligned, canonical.
 
     Those that the symmetries of the network allow. Aligned are all draws, also those of
@@ -42,17 +73,17 @@ def spaces(run: Run, built: Posterior) -> dict[str, Space]:
     which are no symmetries of the prior, so that it is a summary, not a draw.
 
     Args:
-        run: The reference.
+        draws: Of the reference.
         built: Its posterior.
+        beginning: The network to align to.
     """
     spec = symmetry.infer(built.apply, built.shapes, built.dataset.train.x[:2])
     transforms: dict[str, Callable[[Params], Params] | None] = {"weight": None}
     if spec.permutations:
-        aligner = aligners.build(run, built, run, "weights")
+        aligner = aligners.by_weights(spec, beginning)
         transforms["aligned"] = _in_blocks(lambda draws: aligner(draws)[0])
     if any(True for _ in spec):
         transforms["canonical"] = _in_blocks(_canonicaliser(spec))
-    draws = run.lazy(built.shapes)
     return {
         name: Space(transform, distances.sample(draws, transform))
         for name, transform in transforms.items()
@@ -75,15 +106,33 @@ def compare(run: Run, built: Posterior, to: dict[str, Space]) -> dict[str, Dista
     return {name: one for name, one in found.items() if one is not None}
 
 
-def share_a_network(one: Run, two: Run) -> bool:
-    """Whether the weights of two runs are of one network: its name and its shapes."""
-    shapes = [{k: v.shape for k, v in run.leaves.items()} for run in (one, two)]
-    problems = [run.config.get("options", {}).get("problem", {}) for run in (one, two)]
-    names = [
-        [problem.get(key) for key in ("model", "widths", "activation")]
-        for problem in problems
-    ]
-    return shapes[0] == shapes[1] and names[0] == names[1]
+def network_of(run: Run) -> tuple[Any, ...]:
+    """Whose weights those of a run are."""
+    problem = run.config.get("options", {}).get("problem", {})
+    return network(problem, run.leaves)
+
+
+def network(problem: Mapping[str, Any], shapes: Params) -> tuple[Any, ...]:
+    """What two networks must have in common for their weights to be compared.
+
+    Args:
+        problem: The options of the posterior.
+        shapes: Of the weights, as a pytree or by path.
+    """
+    known = said_or_usual(problem)
+    names = [known.get(key) for key in ("model", "widths", "activation")]
+    by_path = dict(zip(trees.paths(shapes), trees.shapes(shapes), strict=True))
+    return (*names, by_path)
+
+
+def said_or_usual(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a posterior, the network's own where none were given."""
+    usual = models.defaults(problem.get("model", ""))
+    filled = {k: v for k, v in usual.items() if problem.get(k) is None}
+    found = {**problem, **filled}
+    if found.get("widths") is not None:
+        found["widths"] = tuple(found["widths"])
+    return found
 
 
 def _canonicaliser(spec: Spec) -> Callable[[Params], Params]:

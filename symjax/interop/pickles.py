@@ -10,7 +10,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -58,13 +58,48 @@ class _Reader(pickle.Unpickler):
         found = _ALLOWED.get((module, name))
         if found is None:
             raise _RefusedError(f"{module}.{name}")
-        return found if isinstance(found, type) else partial(found)
+        return found if isinstance(found, type | str) else partial(found)
 
     def persistent_load(self, pid: Any) -> Any:
         raise _RefusedError(f"an object outside the file ({pid!r:.40})")
 
 
-def _array_of_jax(fun: Any, args: Any, state: Any, aval: Any = None) -> np.ndarray:
+class _Dtype:
+    """What NumPy's dtype would become.
+
+    A file must not reach that itself: the state which it may give to a dtype can call
+    bytes pointers, which the first reading of a number would follow.
+    """
+
+    def __init__(self, kind: Any, align: Any = False, copy: Any = True) -> None:
+        del align, copy
+        if kind is not ml_dtypes.bfloat16 and not isinstance(kind, str):
+            raise _RefusedError(f"the dtype {kind!r:.40}")
+        self.value = np.dtype(kind)
+        if self.value.kind not in _KINDS and kind is not ml_dtypes.bfloat16:
+            raise _RefusedError(f"the dtype {kind!r:.40}")
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, *rest = state
+        if any(rest[:3]):  # An inner dtype, names or fields.
+            raise _RefusedError("a dtype of several values")
+        if order == ">":
+            self.value = self.value.newbyteorder(">")
+
+
+class _Array:
+    """What NumPy's array would become, `value` once it has its state."""
+
+    value: np.ndarray | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        shape, dtype, is_by_column, content = state[-4:]
+        if isinstance(content, list):
+            raise _RefusedError("an array of objects")
+        self.value = _filled(content, dtype, shape, "F" if is_by_column else "C")
+
+
+def _array_of_jax(fun: Any, args: Any, state: Any, aval: Any = None) -> _Array:
     """The NumPy array from which a JAX array would be made.
 
     Raises:
@@ -78,23 +113,32 @@ def _array_of_jax(fun: Any, args: Any, state: Any, aval: Any = None) -> np.ndarr
     return value
 
 
-def _reconstruct(kind: Any, shape: Any, dtype: Any) -> np.ndarray:
-    if kind is not np.ndarray:
-        raise _RefusedError(f"the kind of array {kind!r}")
-    return np.ndarray.__new__(np.ndarray, shape, dtype)
+def _reconstruct(kind: Any, shape: Any, dtype: Any) -> _Array:
+    del shape, dtype  # Of an array without numbers, which the state replaces.
+    if kind != _NDARRAY:
+        raise _RefusedError(f"the kind of array {kind!r:.40}")
+    return _Array()
 
 
-def _scalar(dtype: np.dtype, data: bytes) -> Any:
-    return np.frombuffer(data, dtype, count=1)[0]
+def _scalar(dtype: _Dtype, data: bytes) -> Any:
+    return np.frombuffer(data, dtype.value, count=1)[0]
 
 
 def _from_buffer(
-    buffer: Any, dtype: np.dtype, shape: Any, order: str, axes: Any = None
+    buffer: Any, dtype: _Dtype, shape: Any, order: str, axes: Any = None
 ) -> np.ndarray:
-    values = np.frombuffer(buffer, dtype)
     if axes is not None:
-        return values.reshape(shape).transpose(axes)
-    return values.reshape(shape, order="F" if order == "F" else "C")
+        return _filled(buffer, dtype, -1, "C").reshape(shape).transpose(axes)
+    return _filled(buffer, dtype, shape, "F" if order == "F" else "C")
+
+
+def _filled(
+    content: Any, dtype: _Dtype, shape: Any, order: Literal["C", "F"]
+) -> np.ndarray:
+    values = np.empty(0, dtype.value)
+    if content:
+        values = np.frombuffer(content, dtype.value)
+    return values.reshape(shape, order=order)
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
@@ -108,15 +152,24 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+_KINDS = "biufcSU"
+"""Of dtypes: numbers and text."""
+
+_PLAIN = str | bytes | bytearray | int | float | complex | bool | None
+"""What may be beside arrays."""
+
+_NDARRAY = "numpy.ndarray"
+"""What the class is to a file, which can't call it."""
+
 _NUMPY = {
     ("core.multiarray", "_reconstruct"): _reconstruct,
     ("core.multiarray", "scalar"): _scalar,
     ("core.numeric", "_frombuffer"): _from_buffer,
 }
 
-_ALLOWED: Mapping[tuple[str, str], type | Callable[..., Any]] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
+_ALLOWED: Mapping[tuple[str, str], type | str | Callable[..., Any]] = {
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Dtype,
     ("ml_dtypes", "bfloat16"): ml_dtypes.bfloat16,
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("_codecs", "encode"): _encode,
@@ -133,16 +186,29 @@ _ALLOWED: Mapping[tuple[str, str], type | Callable[..., Any]] = {
 }
 
 
-def _plain(value: Any) -> Any:
-    """The same with ordinary dicts.
+def _plain(value: Any, known: dict[int, Any] | None = None) -> Any:
+    """The same with arrays, and with ordinary dicts.
+
+    Args:
+        value: What was read.
+        known: What was made of a container, by its identity: a file of a few bytes can
+            hold one a million times.
 
     Raises:
-        _RefusedError: if there is an array of objects.
+        _RefusedError: if there is something else.
     """
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)]
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(one) for one in value)
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        raise _RefusedError("an array of objects")
-    return value
+        found = {key: _plain(one, known) for key, one in value.items()}
+    elif isinstance(value, list | tuple):
+        found = type(value)(_plain(one, known) for one in value)
+    elif isinstance(value, _Array) and value.value is not None:
+        found = value.value
+    elif isinstance(value, np.ndarray | np.generic | _PLAIN):
+        return value
+    else:
+        raise _RefusedError(f"something of the type {type(value).__name__}")
+    known[id(value)] = found
+    return found

@@ -12,7 +12,7 @@ from symjax.models.alexnet import AlexNet
 from symjax.models.cnn_lstm import CNNLSTM, LSTM
 from symjax.models.lenet import LeNet, LeNetMaxPool
 from symjax.models.mlp import MLP
-from symjax.models.names import BATCH_NORMALISED, MODELS, build
+from symjax.models.names import BATCH_NORMALISED, MODELS, build, defaults
 from symjax.models.residual import ConvBN, ResNet18, ResNet18FRN, ResNet20
 from symjax.models.resnet import ConvFRN, FilterResponseNorm, ResNet20FRN
 from symjax.models.vit import ViT

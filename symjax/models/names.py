@@ -76,6 +76,23 @@ def build(name: str, num_outputs: int, **options: Any) -> nn.Module:
     return MODELS[name](num_outputs=num_outputs, **options)
 
 
+def defaults(name: str) -> dict[str, Any]:
+    """The widths and the activation of a network of which nothing was said.
+
+    Args:
+        name: Of the network; any other has none.
+    """
+    fields = dataclasses.fields(MODELS[name]) if name in MODELS else ()
+    words: dict[Any, str] = {function: word for word, function in ACTIVATIONS.items()}
+    return {
+        field.name: words[field.default]
+        if field.name == "activation"
+        else field.default
+        for field in fields
+        if field.name in ("widths", "activation")
+    }
+
+
 def _activation(name: str) -> Activation:
     if name not in ACTIVATIONS:
         raise ValueError(

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Num
 from symjax import evaluation
 from symjax.evaluation import ChainDistances, Convergence, bootstrap
 from symjax.report import scoring
-from symjax.report.scores import Method, Numbers, Scores, Task, pool
+from symjax.report.scores import Averages, Method, Numbers, Scores, Task, pool
 
 
 class Trace(NamedTuple):
@@ -142,9 +142,7 @@ def compare(
         num_draws=reference.num_draws,
         num_examples=values.shape[2],
         aligned=aligned,
-        function_distances=(
-            evaluation.chain_distances(values) if averages is None else None
-        ),
+        function_distances=_function_distances(values, averages),
         weight_distances=weight_distances,
         aligned_distances=aligned_distances,
         canonical_distances=canonical_distances,
@@ -204,6 +202,17 @@ def _between_chains(reference: Method, judged: scoring.Reference) -> Scores | No
         for chain, mean in enumerate(means)
     ]
     return Scores("between chains", mean_distance=float(np.mean(distances)))
+
+
+def _function_distances(
+    values: Float[Numbers, "chain draw example output"], averages: Averages | None
+) -> ChainDistances | None:
+    """Between the reference's chains, of what their draws predict."""
+    if averages is None:
+        return evaluation.chain_distances(values)
+    if averages.outputs is None:
+        return None
+    return evaluation.chain_distances(evaluation.probs_by_draw(averages.outputs))
 
 
 def _with_mmd_between(comparison: Comparison) -> Comparison:

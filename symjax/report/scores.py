@@ -23,15 +23,17 @@ OOD_SCORE = "predictive_entropy"
 
 
 class Averages(NamedTuple):
-    """What is known of draws that are not at hand themselves.
+    """What is known of draws that are not at hand themselves, or not all of them.
 
     Attributes:
         predictions: Over all of them, without the likelihood of labels.
         convergence: Of the probabilities.
+        outputs: Logits of those that are at hand, for the MMD of predictions.
     """
 
     predictions: Predictions
     convergence: Convergence
+    outputs: Float[Numbers, "chain draw example output"] | None = None
 
 
 class Method(NamedTuple):

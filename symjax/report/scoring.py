@@ -47,9 +47,12 @@ def as_reference(
     probs_by_chain: Float[np.ndarray, "chain example output"] | None = None,
 ) -> Reference:
     """A method to compare others with."""
-    draws = None
     if method.averages is None:
-        draws = _predicted(method, probs_by_chain is None)
+        draws = _predicted(method.outputs, probs_by_chain is None)
+    elif method.averages.outputs is not None:
+        draws = _predicted(method.averages.outputs)
+    else:
+        draws = None
     return Reference(method, probs_by_chain, draws)
 
 
@@ -86,7 +89,7 @@ def classification(
         predictions.probs_by_chain, reference.probs_by_chain
     )
     scores = scores._replace(**likeness(compared))
-    return _with_predicted(scores, _predicted(method), reference)
+    return _with_predicted(scores, _predicted(method.outputs), reference)
 
 
 def likeness(compared: bootstrap.ReferenceComparison) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def regression(
         mean_distance=evaluation.rmse(mean, centre),
         wasserstein=float(np.mean(distance)),
     )
-    return _with_predicted(scores, _predicted(method, True), reference)
+    return _with_predicted(scores, _predicted(method.outputs, True), reference)
 
 
 def _begun(method: Method) -> Scores:
@@ -188,10 +191,9 @@ def _with_distance(scores: Scores, space: str, distance: Distance | None) -> Sco
 
 
 def _predicted(
-    method: Method, is_regression: bool = False
-) -> Float[np.ndarray, "chain draw quantity"]:
+    outputs: Float[Numbers, "chain draw example output"], is_regression: bool = False
+) -> Float[np.ndarray, "some_chain some_draw quantity"]:
     """A sample of what the draws predict: their probabilities or means."""
-    outputs = method.outputs
     if is_regression:
         return distances.sample(outputs)
     return distances.sample(outputs, evaluation.probs_by_draw)
