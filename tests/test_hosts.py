@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -217,6 +218,35 @@ def test_jax_misses_a_host_only_after_all_know_which_it_is():
     for heartbeat in (1.0, 6.0, 30.0, 300.0):
         watch = Watch(None, 0, ["a", "b"], heartbeat, print, print)
         assert runtime._patience_of_jax(int(heartbeat)) / 2 > watch.patience + 2
+
+
+class Enough(Exception):
+    """Of what a start does."""
+
+
+def test_jax_is_told_of_the_time_outs_and_leaves_sigterm_alone(monkeypatch):
+    told, before = {}, signal.getsignal(signal.SIGTERM)
+
+    def initialize(*_, **options):
+        told.update(options)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # As JAX does, in its own way.
+
+    def watch(*_):
+        raise Enough
+
+    monkeypatch.setattr(runtime, "meet", lambda *_: ["one", "two"])
+    monkeypatch.setattr(runtime, "Watch", watch)
+    monkeypatch.setattr(runtime.xla_bridge, "backends_are_initialized", lambda: False)
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    try:
+        with pytest.raises(Enough):
+            hosts.start("ten:8476,2,1", hosts.Timeouts(7, 11, 13))
+        assert signal.getsignal(signal.SIGTERM) == before
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told["heartbeat_timeout_seconds"] == runtime._patience_of_jax(7)
+    assert told["shutdown_timeout_seconds"] == 11
+    assert told["initialization_timeout"] == 13
 
 
 def test_what_computes_is_described(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from together import (
     HEARTBEAT,
     HERE,
     LONG,
+    WINE,
     collect,
     processes,
     run_all,
@@ -143,6 +144,26 @@ def test_an_exception_on_one_host_ends_all(tmp_path):
     assert "stopped: KeyError: 'no such thing'. Saved in" in outputs[0]
     log = (path / "logs" / "host-1.log").read_text()
     assert "Traceback" in log
+
+
+FULL = """
+import errno, os
+import orbax.checkpoint._src.checkpointers.async_checkpointer as saving
+def full(*a, **k): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+saving._background_wait_for_commit_futures = full
+"""
+
+
+def test_a_save_that_fails_on_one_host_ends_all(tmp_path):
+    """Orbax would have all of them wait for ten minutes."""
+    path = tmp_path / "run"
+    end = [*WINE, "--num-draws", 5, "--out", path]
+    commands = [["-c", before + COMMAND[1], *end] for before in ("", FULL)]
+    codes, outputs = run_all(commands, 100)
+    assert codes == [1, 1], outputs
+    assert "Host 1 (" in outputs[0]
+    assert "state: No space left on device. Free some space" in outputs[0]
+    assert not store.open(path).committed.has_state
 
 
 OTHER_VERSION = (

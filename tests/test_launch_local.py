@@ -259,7 +259,8 @@ def test_a_resumed_command_has_no_other_options(more, folder):
 
 def test_a_resumed_command_keeps_what_is_said_at_every_start():
     command = ["symjax", "fit", "--seed", "3", "--mesh=chain=2,data=2", "--out", "r"]
-    command += ["--max-minutes", "5", "--data", "x"]
+    # As symjax takes them: _ for -, and the last one of several.
+    command += ["--max-minutes", "4", "--max_minutes", "5", "--data", "x"]
     assert launching.begin_or_resume(command, True) == (
         *("symjax", "fit", "--resume", "r"),
         *("--max-minutes", "5", "--mesh", "chain=2,data=2"),

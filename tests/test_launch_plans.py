@@ -361,6 +361,7 @@ def test_a_jobset_is_one_and_has_the_rules_of_the_exit_codes():
         *("python", "tpu/worker.py", "exec", "--"),
         *COMMAND,
     ]
+    assert {"name": "JAX_COORDINATOR_PORT", "value": "8476"} in container["env"]
     # What would happen to each exit code.
     (rule,) = job["podFailurePolicy"]["rules"]
     (policy,) = jobset["spec"]["failurePolicy"]["rules"]

@@ -154,6 +154,7 @@ def test_the_script_is_one_for_bash_and_for_sbatch(queue):
     assert {"#SBATCH --nodes=2", "#SBATCH --requeue"} <= set(directives)
     first_command = queue.text.index("stopped=no")
     assert all(queue.text.index(line) < first_command for line in directives)
+    assert "srun --kill-on-bad-exit=1 " in queue.text
     wanted = slurm.Batch("j", 2, 4, 4, options=("--partition=gpu",))
     text = slurm.script(wanted, ("x",), "/c")
     assert "#SBATCH --gpus-per-node=4\n#SBATCH --partition=gpu\n" in text

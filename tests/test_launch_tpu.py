@@ -206,6 +206,10 @@ def test_a_dry_run_prints_every_command_and_runs_none(capsys, monkeypatch):
     words = shlex.split(text, comments=True)
     for verb in ("create", "describe", "scp", "ssh", "delete"):
         assert verb in words
+    # The default port has been reported blocked.
+    starts = [word for word in words if "worker.py start" in word]
+    assert len(starts) == 2
+    assert all("export JAX_COORDINATOR_PORT=8476; " in start for start in starts)
     assert (
         typed(
             "tpu7x",

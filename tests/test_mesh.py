@@ -73,6 +73,8 @@ def test_padding_is_masked_and_nothing_is_dropped():
     assert placed.mask.sum() == 21
     np.testing.assert_array_equal(placed.x[placed.mask], data.x)
     np.testing.assert_array_equal(placed.y[placed.mask], data.y)
+    # Of a likelihood, zeros may be impossible.
+    np.testing.assert_array_equal(placed.x[21:], np.repeat(data.x[:1], 3, axis=0))
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 8, 16])

@@ -253,6 +253,12 @@ def test_what_is_being_saved_counts_once_it_is(run):
     assert_same(late, columns(entries(FLAX, 20), 15, 20))
 
 
+def wait_until_saved(run):
+    end = time.monotonic() + 60
+    while not run.is_saved and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def test_a_save_that_failed_is_told_and_does_not_count(run, monkeypatch):
     def broken(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -262,6 +268,12 @@ def test_a_save_that_failed_is_told_and_does_not_count(run, monkeypatch):
         run.commit(make_state(1), iteration=30, num_draws=15, wait=False)
         with pytest.raises(store.StoreError, match=r"state in .*state: .*Free some"):
             run.settle()
+        run.commit(make_state(1), iteration=30, num_draws=15, wait=False)
+        # Those that don't wait for it are told, too, and once.
+        with pytest.raises(store.StoreError, match=r"state in .*state: .*Free some"):
+            wait_until_saved(run)
+        assert run.is_saved
+        run.settle()
     assert run.committed == store.Commit(20, 10, has_state=True)
     assert_same(run.restore(make_state(5))["position"], make_state()["position"])
     run.commit(make_state(1), iteration=30, num_draws=15)

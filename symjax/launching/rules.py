@@ -59,12 +59,14 @@ def run_of(command: Sequence[str]) -> str | None:
 
 
 def _value(command: Sequence[str], option: str) -> str | None:
-    for place, word in enumerate(command):
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-        if word == option and place + 1 < len(command):
-            return command[place + 1]
-    return None
+    """The last one that is given; symjax takes _ for - in names."""
+    found = None
+    words = iter(command)
+    for word in words:
+        name, mark, value = word.partition("=")
+        if name.replace("_", "-") == option:
+            found = value if mark else next(words, found)
+    return found
 
 
 def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:

@@ -39,8 +39,17 @@ class BucketSaving:
 
     @property
     def is_done(self) -> bool:
-        """Whether this host's parts are there, or one could not be written."""
-        return all(future.done() for future in self.futures)
+        """Whether this host's parts are there.
+
+        Raises:
+            StoreError: if one could not be written.
+        """  # noqa: DOC502
+        if not all(future.done() for future in self.futures):
+            return False
+        with explained("save the sampler state in", self.place):
+            for future in self.futures:
+                future.result()
+        return True
 
     def wait(self) -> None:
         """Wait until the state is there. To be called by all hosts."""

@@ -114,8 +114,16 @@ class Ledger:
 
     @property
     def is_saved(self) -> bool:
-        """Whether what was begun can be recorded without waiting, as seen from here."""
-        return self._saving is None or self._saving.is_done
+        """Whether what was begun can be recorded without waiting, as seen from here.
+
+        Raises:
+            StoreError: if this host could not save its part; nothing is then recorded.
+        """
+        try:
+            return self._saving is None or self._saving.is_done
+        except StoreError:
+            self._saving = self._next = None
+            raise
 
     def settle(self) -> None:
         """Wait for the state, and replace the record. To be called by all hosts."""

@@ -6,6 +6,7 @@ service, never in a collective, which those of the chains would get into the way
 """
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,16 +33,28 @@ class Saving:
         step: Its number.
         manager: Orbax's, which writes it.
         stack: What ends with the save.
+        failures: What this host could not do.
     """
 
     folder: Path
     step: int
     manager: ocp.CheckpointManager
     stack: ExitStack
+    failures: list[BaseException]
 
     @property
     def is_done(self) -> bool:
-        """Whether all hosts have written their part, or one could not."""
+        """Whether all hosts have written their part.
+
+        Raises:
+            StoreError: if this one could not. Orbax says so when its barriers have
+                waited for all hosts, and those for ten minutes.
+        """  # noqa: DOC502
+        with explained("save the sampler state in", self.folder):
+            if self.failures:
+                if hosts.count() == 1:
+                    self.stack.close()
+                raise self.failures[0]
         return not self.manager.is_saving_in_progress()
 
     def wait(self) -> None:
@@ -50,6 +63,8 @@ class Saving:
         Raises:
             StoreError: if it could not be written.
         """  # noqa: DOC502
+        while not self.is_done:
+            time.sleep(0.005)
         with explained("save the sampler state in", self.folder), self.stack:
             self.manager.wait_until_finished()
             # Orbax waits for the arrays, not for its own small files and the renaming,
@@ -84,13 +99,14 @@ def save(
     if isinstance(folder, Bucket):
         return bucket_states.save(folder, step, named, committed)
     keeping = {"max_to_keep": 3, "cleanup_tmp_directories": True}
+    failures: list[BaseException] = []
     with explained("save the sampler state in", folder), ExitStack() as stack:
-        manager = stack.enter_context(_steps(folder, **keeping))
+        manager = stack.enter_context(_steps(folder, failures, **keeping))
         for later in manager.all_steps():
             if committed is None or later > committed:
                 manager.delete(later)
         manager.save(step, args=ocp.args.StandardSave(named), force=True)
-        return Saving(folder, step, manager, stack.pop_all())
+        return Saving(folder, step, manager, stack.pop_all(), failures)
 
 
 def restore(folder: Place, step: int, like: Any) -> Any:
@@ -108,7 +124,7 @@ def restore(folder: Place, step: int, like: Any) -> Any:
             _check(place, target, bucket_states.describe(place))
             values = bucket_states.restore(place, target)
     else:
-        with explained("read", place, remedy), _steps(place.parent) as steps:
+        with explained("read", place, remedy), _steps(place.parent, []) as steps:
             metadata = steps.item_metadata(step)
             if metadata is None:
                 raise StoreError(
@@ -137,21 +153,29 @@ def _check(place: Place, target: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _steps(folder: Path, **keeping: Any) -> Iterator[ocp.CheckpointManager]:
-    """Orbax's manager, without its log: what goes wrong is told by an exception."""
+def _steps(
+    folder: Path, failures: list[BaseException], **keeping: Any
+) -> Iterator[ocp.CheckpointManager]:
+    """Orbax's manager; what its threads log of failures is put into a list."""
     options = ocp.CheckpointManagerOptions(
         create=False, enable_async_checkpointing=bool(keeping), **keeping
     )
+
+    def listen(record: logging.LogRecord) -> bool:
+        error = record.exc_info and record.exc_info[1]
+        if record.levelno >= logging.ERROR and error:
+            failures.append(error)
+        return False
+
     log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
+    log.addFilter(listen)
     try:
         with ocp.CheckpointManager(
             folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
         ) as manager:
             yield manager
     finally:
-        log.setLevel(level)
+        log.removeFilter(listen)
 
 
 def _kind(leaf: Any) -> str:
