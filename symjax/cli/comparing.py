@@ -110,15 +110,18 @@ def _comparison(
 ) -> Comparison:
     spaces = {} if to is None else to.spaces
     if main is None:
+        within = {
+            name: evaluation.chain_distances(space.draws)
+            for name, space in spaces.items()
+        }
         return report.compare(
             methods[0],
             methods[1:],
             targets,
             task=task,
-            **{
-                f"{name}_distances": evaluation.chain_distances(space.draws)
-                for name, space in spaces.items()
-            },
+            weight_distances=within.get("weight"),
+            aligned_distances=within.get("aligned"),
+            canonical_distances=within.get("canonical"),
         )
     draws = main.run.lazy()
     return report.compare(

@@ -83,7 +83,7 @@ def defaults(name: str) -> dict[str, Any]:
         name: Of the network; any other has none.
     """
     fields = dataclasses.fields(MODELS[name]) if name in MODELS else ()
-    words = {function: word for word, function in ACTIVATIONS.items()}
+    words: dict[Any, str] = {function: word for word, function in ACTIVATIONS.items()}
     return {
         field.name: words[field.default]
         if field.name == "activation"
