@@ -41,7 +41,7 @@ import papers
 import tyro
 from compare_methods import Scale
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from papers import Table
 from rich.console import Console
 
@@ -280,6 +280,7 @@ def gaps(values: dict[str, np.ndarray]) -> Figure:
     ):
         ax.hist(gap, bins=30, color=style.ACCENT)
         style.dress(ax, title=name, xlabel="squared norm above the least", columns=2)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     return fig
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import tyro
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rich.console import Console
 
 from symjax import run, store
@@ -215,7 +215,16 @@ def beside(table: Table) -> Figure | None:
     ]
     if not shown:
         return None
-    names = list(dict.fromkeys([*table.rows, *table.published]))
+    # In the order of what was published; the reference has no row.
+    names = [
+        name
+        for name in dict.fromkeys([*table.published, *table.rows])
+        if any(
+            _is_number(source.get(name, {}).get(measure))
+            for source in (table.rows, table.published)
+            for measure in shown
+        )
+    ]
     fig = style.figure(1.0 + 0.3 * len(names))
     panels = fig.subplots(1, len(shown), squeeze=False, sharey=True)[0]
     for ax, measure in zip(panels, shown, strict=True):
@@ -235,6 +244,7 @@ def beside(table: Table) -> Figure | None:
                 **mark,
             )
         style.dress(ax, xlabel=measure)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
         if measure.startswith(SHARES):
             ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     panels[0].set_yticks(range(len(names)), names)

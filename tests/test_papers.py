@@ -141,6 +141,8 @@ def test_a_table_has_the_published_numbers_beside_ours():
     (panel,) = papers.beside(table).axes
     ours, published = (line.get_xdata() for line in panel.lines)
     assert (list(ours), list(published)) == ([0.9154], [0.91, 0.5])
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    assert names == ["SGLD", "MFVI"]  # HMC has nothing to show.
 
 
 def test_temperatures_are_sampled_scored_and_shown(imdb):

@@ -319,10 +319,19 @@ def test_ood_sets_from_files_fit_the_images(tmp_path, monkeypatch, digits):
     raw = colours.x * dataset.input_std + dataset.input_mean
     np.testing.assert_allclose(raw[..., 0], raw[..., 2], atol=1e-3)
 
+    cifar100 = dataset._replace(name="cifar100")
+    coloured = np.random.default_rng(1).integers(0, 256, (5, 32, 32, 3))
+    for name in ("svhn_cropped", "cifar10"):
+        np.savez(tmp_path / f"{name}_test.npz", x_test=coloured.astype(np.uint8))
+        assert data.load_ood(name, cifar100).x.shape == (5, 6, 6, 3)
+    assert data.load_ood("svhn_cropped", digits).x.shape == (5, 8, 8, 1)
+
     np.savez(tmp_path / "notmnist_test.npz", x_test=x / 255)
+    jpeg = dataset._replace(name="cifar10_jpeg")
     for name, like, message in (
         ("kmnits", digits, r"got 'kmnits'. Did you mean kmnist\?"),
         ("digits", digits, "must be another set than `like`, got digits"),
+        ("cifar10", jpeg, "must be another set than `like`, got cifar10"),
         ("kmnist", data.load("wine"), "must hold images"),
         ("mnist", digits, "there is no .*mnist.npz"),
         ("notmnist", digits, "must be uint8 images, got float64"),

@@ -98,7 +98,7 @@ def _command(run: Run) -> Sample:
     if not isinstance(command, Sample) or "aligned" in run.config:
         raise ValueError(
             f"`run` must be draws of symjax sample as they were drawn, but {run.path} "
-            "is fitted or aligned: a bundle holds a reference."
+            "is fitted, aligned or imported: a bundle holds a reference."
         )
     if run.kept is None or "log_density" not in run.fields:
         raise ValueError(f"{run.path} did not log the log density of its draws.")

@@ -19,9 +19,19 @@ from symjax.data.sources import (
 from symjax.types import Data
 
 
-COLOURS = ("cifar10", "cifar10_lossless_subset")
+_SAME = ("cifar10", "cifar10_lossless_subset", "cifar10_jpeg")
+"""Names of the same photographs."""
 
-FILES = ("mnist", "fashion_mnist", "kmnist", "notmnist", *COLOURS)
+FILES = (
+    "mnist",
+    "fashion_mnist",
+    "kmnist",
+    "notmnist",
+    "cifar10",
+    "cifar10_lossless_subset",
+    "cifar100",
+    "svhn_cropped",
+)
 
 OOD_NAMES = ("noise", "permuted", "digits", *FILES)
 """What `load_ood` knows; the first three need no file."""
@@ -41,6 +51,8 @@ def load_ood(name: str, like: Dataset) -> Data:
     | mnist, fashion_mnist, kmnist | test images: digits, clothes, Japanese letters |
     | notmnist | letters A to J in many types |
     | cifar10, cifar10_lossless_subset | photographs; a tenth of them |
+    | cifar100 | photographs of a hundred other classes |
+    | svhn_cropped | house numbers |
 
     Files are NAME_test.npz with x_test, or what `load` reads, in the folder that
     SYMJAX_DATA names. Images get the size of those of `like` by averaging areas, their
@@ -67,7 +79,8 @@ def load_ood(name: str, like: Dataset) -> Data:
             f"`name` must be one of {', '.join(OOD_NAMES)}, got {name!r}."
             f"{did_you_mean(name, OOD_NAMES)}"
         )
-    if name == like.name or (name in COLOURS and like.name.startswith("cifar10")):
+    trained_on = like.name.removeprefix("tfds:")
+    if name == trained_on or {name, trained_on} <= set(_SAME):
         raise ValueError(
             f"`name` must be another set than `like`, got {name} for {like.name}."
         )
