@@ -40,9 +40,10 @@ def test_a_first_step_is_picked_explained_and_recorded(sampler, tmp_path, capsys
     np.testing.assert_allclose(first, leapfrog, rtol=0.01)
 
 
-def test_a_mass_matrix_gets_the_iterations_that_it_takes(tmp_path, capsys):
+@pytest.mark.parametrize("warmup", [("--warmup", "auto"), ()])
+def test_a_mass_matrix_gets_the_iterations_that_it_takes(warmup, tmp_path, capsys):
     symjax(
-        "sample", *WINE, "--warmup", "auto", "--hmc.mass-matrix", "diagonal",
+        "sample", *WINE, *warmup, "--hmc.mass-matrix", "diagonal",
         "--hmc.num-steps", 2, "--hmc.step-size", 0.05, "--num-draws", 5,
         "--restart-stuck", "--out", tmp_path / "run",
     )  # fmt: skip

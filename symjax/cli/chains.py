@@ -48,6 +48,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     mesh = starts.make_mesh(command)
     built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
+    command = warmups.with_mass_matrix(command, console)
     algorithm = methods.build(command, built)
     if kept is not None:
         records.check_data(kept, built)

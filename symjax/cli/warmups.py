@@ -7,7 +7,7 @@ from rich.console import Console
 
 from symjax import hosts, tuning
 from symjax.cli.methods import UNADJUSTED
-from symjax.cli.options import Sample
+from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.samplers import ghmc
 from symjax.types import Params
@@ -45,6 +45,23 @@ def check(command: Sample) -> None:
             f"`--num-chains` must be at least {least} for the warm-up of "
             f"{command.sampler}, which uses their spread, got {command.num_chains}."
         )
+
+
+def with_mass_matrix(command: Sample | Fit, console: Console) -> Sample | Fit:
+    """The command; a default warm-up grows to what learning a mass matrix takes."""
+    if not isinstance(command, Sample):
+        return command
+    given: Any = getattr(command, command.sampler)
+    matrix = getattr(given, "mass_matrix", "unit")
+    if matrix not in NUM_WARMUP or given.num_warmup != type(given)().num_warmup:
+        return command
+    number = NUM_WARMUP[matrix]
+    if number <= given.num_warmup:
+        return command
+    console.print(
+        f"Picked {number} iterations of warm-up: {_why(matrix)}.", highlight=False
+    )
+    return replace(command, **{command.sampler: replace(given, num_warmup=number)})
 
 
 def tune(command: Sample, built: Posterior, params: Params, console: Console) -> Sample:
