@@ -4,7 +4,7 @@ What is rounded are the operands, and the results as they are stored; what is ad
 inside a product, all other arithmetic and the gradients of parameters are float32.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -93,7 +93,7 @@ def _run(
                 inner.jaxpr, inner.consts, inputs, list(flags), dtype
             )
         else:
-            results = _bind(eqn, inputs)
+            results = bind(eqn, inputs)
         env |= dict(zip(eqn.outvars, zip(results, varied, strict=True), strict=True))
     outputs, varied = zip(*map(read, jaxpr.outvars), strict=True)
     return list(outputs), list(varied)
@@ -103,7 +103,8 @@ def _is_float32(values: Any) -> bool:
     return all(value.dtype == jnp.float32 for value in values)
 
 
-def _bind(eqn: Any, values: Any, **params: Any) -> list[Any]:
+def bind(eqn: core.JaxprEqn, values: Sequence[Any], **params: Any) -> list[Any]:
+    """Results of one equation of a jaxpr, with some of its parameters replaced."""
     params = eqn.primitive.get_bind_params(eqn.params) | params
     with eqn.ctx.manager:
         results = eqn.primitive.bind(*values, **params)
@@ -111,7 +112,7 @@ def _bind(eqn: Any, values: Any, **params: Any) -> list[Any]:
 
 
 def _multiply(eqn: Any, one: Any, other: Any, dtype: Any) -> Any:
-    return _bind(eqn, (one, other), preferred_element_type=dtype)[0]
+    return bind(eqn, (one, other), preferred_element_type=dtype)[0]
 
 
 def product(
@@ -175,5 +176,5 @@ def _pull(function: Any, side: Any, gradient: Any, dtype: Any) -> Any:
         ]
         is_product = eqn.primitive.name in PRODUCTS
         more = {"preferred_element_type": sums} if is_product else {}
-        env |= dict(zip(eqn.outvars, _bind(eqn, values, **more), strict=True))
+        env |= dict(zip(eqn.outvars, bind(eqn, values, **more), strict=True))
     return env[closed.jaxpr.outvars[0]].astype(jnp.float32)

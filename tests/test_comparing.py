@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shutil
-import sys
 from typing import Any
 
 import arviz
@@ -13,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import symjax
 from scipy import special
 from sklearn import metrics
 
@@ -30,17 +30,6 @@ def logits(seed, *, chains=4, draws=30, noise=1.0) -> Any:
     rng = np.random.default_rng(seed)
     common = 2 * np.random.default_rng(0).normal(size=(40, 3))
     return common + noise * rng.normal(size=(chains, draws, 40, 3))
-
-
-def run_symjax(*words, code=0):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["symjax", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    assert status == code
 
 
 def read(folder):
@@ -300,7 +289,7 @@ def test_a_file_of_chains_is_compared_as_its_chains(tmp_path):
     summaries = []
     for name in ("hmc", "averages"):
         out = tmp_path / name
-        run_symjax(
+        symjax(
             "report", "--reference", f"{tmp_path}/all.npz:{name}", *files,
             tmp_path / "labels.txt", "--out", out,
         )  # fmt: skip
@@ -349,7 +338,7 @@ def test_chains_in_a_file_are_checked_by_name(tmp_path):
     np.savez(tmp_path / "one.npz", probs.mean((0, 1)))
     np.savez(tmp_path / "zero.npz", zero)
     np.savetxt(tmp_path / "labels.txt", LABELS, fmt="%d")
-    run_symjax(
+    symjax(
         "evaluate", "--reference", tmp_path / "one.npz", "--predictions",
         tmp_path / "zero.npz", "--labels", tmp_path / "labels.txt", "--out", tmp_path,
     )  # fmt: skip
@@ -362,7 +351,7 @@ def runs(tmp_path_factory):
     """Two ensembles of digits, each of two members."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        run_symjax(
+        symjax(
             "fit", "--data", "digits", "--widths", 4, "--num-members", 2,
             "--ensemble.num-steps", 60, "--seed", seed, "--out", folder / f"net{seed}",
         )  # fmt: skip
@@ -374,7 +363,7 @@ def test_scaled_rows_have_scaled_inputs_everywhere(runs, tmp_path):
         "evaluate", runs / "net0", runs / "net1", "--ood", "noise", "--shift",
         "gaussian_noise", "--severities", 2, "--temperature-scaling",
     )  # fmt: skip
-    run_symjax(*words, "--out", tmp_path)
+    symjax(*words, "--out", tmp_path)
     summary = read(tmp_path)
     plain, row = (summary["methods"][name] for name in ("net1", "net1, scaled"))
     outputs = np.load(runs / "net1" / "predictions" / "test" / "outputs.npy")
@@ -440,13 +429,13 @@ def test_an_evaluation_that_was_stopped_goes_on(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(predicting.evaluation, "predict", stopping)
     for most in (1, 2, 1, 3, 1):
         left = most
-        run_symjax(*words, "--out", tmp_path / "stopped", code=1)
+        symjax(*words, "--out", tmp_path / "stopped", code=1)
     assert not (tmp_path / "stopped" / "summary.json").exists()
     left = 10**6
-    run_symjax(*words, "--out", tmp_path / "stopped")
+    symjax(*words, "--out", tmp_path / "stopped")
     for name in ("net0", "net1"):
         shutil.rmtree(runs / name / "predictions")
-    run_symjax(*words, "--out", tmp_path / "whole")
+    symjax(*words, "--out", tmp_path / "whole")
     for name in ("table.csv", "table.tex", "summary.json"):
         one, two = ((tmp_path / f / name).read_text() for f in ("stopped", "whole"))
         assert one == two, name

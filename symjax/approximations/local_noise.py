@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array, Int
 
+from symjax.rounding import bind
 from symjax.types import Key, Params
 
 
@@ -193,15 +194,15 @@ def _perturbed(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
     """What an operation gives; of one that reads weights, with their noise."""
     places = [i for i, value in enumerate(operands) if isinstance(value, _Weights)]
     if not places:
-        return _bind(eqn, operands)
+        return bind(eqn, operands)
     (place,) = places
     weights = operands[place]
 
     def product(x: Any, w: Any) -> Any:
-        return _bind(eqn, [w, x] if place == 0 else [x, w])[0]
+        return bind(eqn, [w, x] if place == 0 else [x, w])[0]
 
     if _is_rearranged(eqn):
-        mean, std, shared = (_bind(eqn, [part])[0] for part in weights[:3])
+        mean, std, shared = (bind(eqn, [part])[0] for part in weights[:3])
         return [_Weights(mean, std, shared, weights.key)]
     x = operands[1 - place]
     mean = product(x, weights.mean)
@@ -244,10 +245,3 @@ def _signs(key: Key, like: Any, axes: Sequence[int]) -> Any:
     """Random signs that differ along some axes, to be multiplied with `like`."""
     shape = [size if i in axes else 1 for i, size in enumerate(like.shape)]
     return jax.random.rademacher(key, shape, like.dtype)
-
-
-def _bind(eqn: core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    params = eqn.primitive.get_bind_params(eqn.params)
-    with eqn.ctx.manager:
-        results = eqn.primitive.bind(*operands, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]

@@ -13,6 +13,8 @@ from symjax.models.images import with_channels
 
 
 _Array: TypeAlias = Array | np.ndarray
+EPSILON = 1e-6
+"""Added to the mean square in filter response normalisation."""
 
 
 class FilterResponseNorm(nn.Module):
@@ -35,7 +37,7 @@ class FilterResponseNorm(nn.Module):
         beta = self.param("beta", nn.initializers.zeros, shape)
         tau = self.param("tau", nn.initializers.zeros, shape)
         mean_square = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
-        return jnp.maximum(gamma * x * jax.lax.rsqrt(mean_square + 1e-6) + beta, tau)
+        return jnp.maximum(gamma * x * jax.lax.rsqrt(mean_square + EPSILON) + beta, tau)
 
 
 class ConvFRN(nn.Module):

@@ -14,6 +14,7 @@ import jax
 from jax.extend import core
 
 from symjax import trees
+from symjax.rounding import bind
 from symjax.symmetry.inference.rules import RULES
 from symjax.symmetry.inference.rules.calls import scan_counts
 from symjax.symmetry.inference.unification import Node, positions
@@ -175,19 +176,12 @@ def evaluate(
             results, inside = run(eqn, operands, visits, here)
             kept |= inside
         else:
-            results = _bind(eqn, operands)
+            results = bind(eqn, operands)
         if here in visitors:
             number, visit = visitors[here]
             results, kept[number] = visit(operands, results)
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars], kept
-
-
-def _bind(eqn: core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    params = eqn.primitive.get_bind_params(eqn.params)
-    with eqn.ctx.manager:
-        results = eqn.primitive.bind(*operands, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def _call(

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Num
 
 from symjax import rounding
 from symjax.models.fused.block import Layer, residual_block
-from symjax.models.fused.tiles import EPSILON
 from symjax.models.images import with_channels
+from symjax.models.resnet import EPSILON
 from symjax.types import Params
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from symjax.models.resnet import EPSILON
 
-EPSILON = 1e-6
-"""Added to the mean square in filter response normalisation."""
+
 _LANES = 64
 
 
