@@ -150,26 +150,21 @@ def sample_sgld(task: Task) -> Made:
     """
     problem, step_sizes = task.problem, task.scale.step_sizes
     held, count = hold_out(problem), problem.num_splits
-    tried = {}
-    for size, result in zip(
-        step_sizes, _run_sgld(task, held.train, step_sizes), strict=True
-    ):
-        is_whole = not count_lost(problem, held.train, result)
-        tried[size] = judge(problem, held, result) if is_whole else -np.inf
-    order = sorted(step_sizes, key=lambda size: -tried[size])
-    order = [size for size in order if np.isfinite(tried[size])]
+    tried = dict.fromkeys(step_sizes, -np.inf)
+    for size, result in _run_sgld(task, held.train, step_sizes):
+        if result is not None and not count_lost(problem, held.train, result):
+            tried[size] = judge(problem, held, result)
+    order = sorted((e for e in tried if np.isfinite(tried[e])), key=lambda e: -tried[e])
     lost = {}
-    for step_size, result in zip(
-        order, _run_sgld(task, problem.train, order), strict=True
-    ):
+    for step_size, result in _run_sgld(task, problem.train, order):
         lost[step_size] = count_lost(problem, problem.train, result)
-        if not lost[step_size]:
+        if result is not None and not lost[step_size]:
             break
         print(f"SGLD lost {lost[step_size]} chains with step size {step_size:g}.")
     else:
         raise Lost(
             f"SGLD lost chains at every step size: held out {_named(tried)}, "
-            f"chains lost {lost}."
+            f"chains lost {_named(lost)}."
         )
     thinning = _thinning(task.scale)
     last = slice(-thinning * SGLD_DRAWS + thinning - 1, None, thinning)
@@ -265,8 +260,8 @@ def descend(task: Task, num_chains: int, train: Data) -> Any:
 
 def _run_sgld(
     task: Task, train: Data, step_sizes: Iterable[float]
-) -> Iterator[run.Result | None]:
-    """Chains of SGLD on every split; None where one of them is not finite."""
+) -> Iterator[tuple[float, run.Result | None]]:
+    """Chains of SGLD on every split, by step size; None where one is not finite."""
     thinning, first = _thinning(task.scale), descend(task, task.scale.num_chains, train)
     for step_size in step_sizes:
         algorithm = sgld.build(
@@ -276,7 +271,7 @@ def _run_sgld(
             num_warmup=task.scale.sgld_steps // 5,
         )
         try:
-            yield run.sample(
+            result = run.sample(
                 jax.random.fold_in(task.key, 2),
                 on_splits(algorithm),
                 first,
@@ -286,7 +281,8 @@ def _run_sgld(
                 mesh=mesh_of(first),
             )
         except NonFiniteError:
-            yield None
+            result = None
+        yield step_size, result
 
 
 def _thinning(scale: Scale) -> int:

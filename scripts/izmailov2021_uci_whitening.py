@@ -36,7 +36,7 @@ BLOCK = 10
 """Iterations of the warm-up that are one program; its position at their end counts."""
 
 FIRST_STEP = 0.1
-"""In units of the width. Dual averaging shortens steps fast, and lengthens them slowly."""
+"""In units of the width; dual averaging is faster to shorten steps than to lengthen."""
 
 FLOOR = 30
 """Times the prior's precision that the mass matrix has in all directions, those
@@ -57,19 +57,19 @@ class Whitened(NamedTuple):
     log_posterior: Any
     unravel: Callable[[Any], Any]
 
-    def params(self, z: Any, data: Any) -> Any:
-        """The parameters that z stands for."""
+    def network(self, params: Any, data: Any) -> Any:
+        """The network's parameters that z, here `params`, stands for."""
         centre, factor, _ = data
-        along = jnp.matmul(factor, z, precision=jax.lax.Precision.HIGHEST)
+        along = jnp.matmul(factor, params, precision=jax.lax.Precision.HIGHEST)
         return self.unravel(centre + along)
 
-    def __call__(self, z: Any, data: Any) -> Any:
+    def __call__(self, params: Any, data: Any) -> Any:
         """In nats; differentiable in z."""
-        return self.log_posterior(self.params(z, data), data[2])
+        return self.log_posterior(self.network(params, data), data[2])
 
-    def difference(self, z: Any, proposal: Any, data: Any) -> Any:
-        """The log density at `proposal` less that at z, without cancellation."""
-        start, end = self.params(z, data), self.params(proposal, data)
+    def difference(self, params: Any, proposal: Any, data: Any) -> Any:
+        """The log density at `proposal` less that at `params`, without cancellation."""
+        start, end = self.network(params, data), self.network(proposal, data)
         return self.log_posterior.difference(start, end, data[2])
 
 
@@ -111,7 +111,7 @@ def build(problem: Problem, num_leapfrogs: int, num_warmup: int) -> Algorithm:
     def step(key: Any, state: State, train: Any) -> tuple[State, Any]:
         data = local(state.position, state.factor, state.split, train)
         inner, info = method.step(key, state.inner, data)
-        position = density.params(inner.position, data)
+        position = density.network(inner.position, data)
         inner = inner._replace(position=jnp.zeros(size))
         return State(position, inner, state.split, state.factor), info
 
