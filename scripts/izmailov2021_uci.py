@@ -28,7 +28,8 @@ acceptance of 0.95, and leapfrogs are as many as are affordable. SGD is Adam; it
 and SGLD's step size are chosen by a tenth of the training examples, held out. A step
 size of SGLD that loses a chain, there or on all training examples, is not used: lost is
 a chain of which a draw says less of its own training examples than one Gaussian for all
-targets would. On yacht none is left; then the program says so, and has no results.
+targets would. If none is left, the program says so and has no
+results.
 """
 
 import json
@@ -49,19 +50,26 @@ from symjax.run import Stopped
 
 
 SETTINGS = {
-    "boston": Setting(1 / 10, 400, 1280, 400, 10),
-    "concrete": Setting(1 / 10, 400, 1280, 400, 10),
-    "energy": Setting(1 / 10, 400, 1280, 400, 10),
-    "yacht": Setting(1 / 10, 400, 1280, 400, 10),
-    "naval": Setting(1 / 40, 400, 1280, 400, 10),
-    "diabetes": Setting(1 / 10, 100, 640, 400, 1),
+    "boston": Setting(1 / 10, 2000, 400, 1280, 400, 10),
+    "concrete": Setting(1 / 10, 2000, 400, 1280, 400, 10),
+    "energy": Setting(1 / 10, 10_000, 400, 1280, 400, 10),
+    "yacht": Setting(1 / 10, 10_000, 400, 1280, 400, 10),
+    "naval": Setting(1 / 40, 100_000, 400, 1280, 400, 10),
+    "diabetes": Setting(1 / 10, 1000, 100, 640, 400, 1),
 }
 
 SCALES = {
     "tiny": Scale(2, 2, 0.05, 0.05, 2, (50, 100), (1e-6, 1e-5), 500),
     "small": Scale(3, 3, 0.5, 0.5, 5, (300, 1000), (1e-7, 1e-6, 1e-5), 10_000),
     "paper": Scale(
-        20, 3, 1.0, 1.0, 10, (300, 1000, 5000), (1e-8, 1e-7, 1e-6, 1e-5), 50_000
+        20,
+        3,
+        1.0,
+        1.0,
+        10,
+        (300, 1000, 5000, 20_000),
+        (1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
+        50_000,
     ),
 }
 
@@ -86,7 +94,7 @@ class Options:
         num_draws: Of each chain of HMC, likewise.
         prior_variance: Of every weight and bias, instead of the setting's.
         out: Folder of the results.
-        runs: Folder of HMC's run directories, of up to 100 MB each. Default: as `out`.
+        runs: Folder of HMC's run directories, of up to 300 MB each. Default: as `out`.
         seed: Of everything that is random but the splits.
     """
 
@@ -137,6 +145,7 @@ def prepare(name: str, options: Options) -> Task:
     scale, setting = SCALES[options.scale], SETTINGS[name]
     setting = setting._replace(
         prior_variance=options.prior_variance or setting.prior_variance,
+        num_descending=round(scale.iterations * setting.num_descending),
         num_leapfrogs=options.num_leapfrogs
         or round(scale.leapfrogs * setting.num_leapfrogs),
         num_warmup=options.num_warmup or round(scale.iterations * setting.num_warmup),

@@ -22,9 +22,6 @@ SGLD_DRAWS = 100
 LEARNING_RATE = 1e-2
 """Of Adam, falling to 0 as a cosine."""
 
-DESCENT = 2000
-"""Steps of Adam to where chains start."""
-
 
 class Lost(Exception):
     """Chains have run away, and there is nothing to average."""
@@ -35,6 +32,7 @@ class Setting(NamedTuple):
 
     Attributes:
         prior_variance: Of every weight and bias.
+        num_descending: Steps of Adam to where chains start.
         num_leapfrogs: Of a trajectory.
         num_warmup: Iterations of HMC that find the mass matrices, at the most.
         num_draws: Of each chain of HMC.
@@ -42,6 +40,7 @@ class Setting(NamedTuple):
     """
 
     prior_variance: float
+    num_descending: int
     num_leapfrogs: int
     num_warmup: int
     num_draws: int
@@ -55,7 +54,7 @@ class Scale(NamedTuple):
         num_splits: The first so many.
         num_chains: Of HMC and SGLD on every split.
         leapfrogs: Share of the setting's leapfrogs.
-        iterations: Share of its warm-up and draws.
+        iterations: Share of its descent, warm-up and draws.
         num_members: Of the deep ensemble.
         steps: Numbers of SGD's steps to choose from.
         step_sizes: Of SGLD, to choose from.
@@ -252,8 +251,8 @@ def fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Result
 
 
 def descend(task: Task, num_chains: int, train: Data) -> Any:
-    """Starts of chains: where `DESCENT` steps of Adam lead."""
-    draws = fit(task, num_chains, train, DESCENT).draws
+    """Starts of chains: where Adam leads."""
+    draws = fit(task, num_chains, train, task.setting.num_descending).draws
     network = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], draws)
     return starts(task, num_chains) | {"network": network}
 

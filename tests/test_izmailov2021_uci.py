@@ -42,7 +42,6 @@ def reproduced(scripts, tmp_path_factory):
     scale = scripts.methods.Scale(2, 2, 0.05, 0.05, 2, (20,), (1e-6, 1e6), 500)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scripts.main.SCALES, "tiny", scale)
-        patch.setattr(scripts.methods, "DESCENT", 20)
         words = f"uci --scale tiny --data diabetes --out {out}"
         patch.setattr("sys.argv", [*words.split(), "--minutes", "1e-9"])
         with pytest.raises(SystemExit, match=r"diabetes, hmc: .* Call again to go on"):
@@ -183,7 +182,7 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     task = scripts.methods.Task(
         linear,
         scripts.main.SCALES["tiny"],
-        scripts.methods.Setting(variance, 20, 20, 800, 1),
+        scripts.methods.Setting(variance, 20, 20, 20, 800, 1),
         jax.random.key(0),
         {},
         tmp_path,
