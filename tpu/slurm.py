@@ -2,8 +2,8 @@
 
 Sources: the manual pages sbatch(1), srun(1) and scontrol(1); jax's
 _src/clusters/slurm_cluster.py, which reads the hosts and the coordinator's port from
-Slurm's variables and gives each task the GPU of its SLURM_LOCALID (symjax: all of a node
-to its only task).
+Slurm's variables and gives each task the GPU of its SLURM_LOCALID (symjax: the only
+task of a node all of them).
 
 - `srun --kill-on-bad-exit=1` ends the step when one task fails. What srun says then is
   the highest exit code, mostly that of a task which Slurm has killed; so each task
