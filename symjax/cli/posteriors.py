@@ -134,25 +134,7 @@ def _assemble(
     width: int,
     num_chains: int,
 ) -> Posterior:
-    options = {
-        name: value
-        for name in ("widths", "activation")
-        if (value := getattr(problem, name)) is not None
-    }
-    with named("--model"):
-        model = models.build(problem.model, width * dataset.num_outputs, **options)
-    learns_noise = dataset.task == "regression" and problem.noise == "learned"
-    apply = densities.learned_noise(model.apply) if learns_noise else model.apply
-
-    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
-
-    @jax.jit
-    def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(example))
-        return (
-            densities.add_noise(params, scale=NOISE_START) if learns_noise else params
-        )
-
+    apply, init, force_apply = _network(problem, dataset, width)
     scale = problem.prior_scale
     scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
     with named("--prior"):
@@ -163,7 +145,8 @@ def _assemble(
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
-        **_force(problem, model, apply),
+        force_precision=problem.force_precision,
+        force_apply=force_apply,
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
@@ -185,14 +168,32 @@ def _assemble(
     )
 
 
-def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
-    """At which precision the gradient is taken, and with which kernels."""
-    is_half = problem.force_precision in ("bfloat16", "float16")
-    is_bare = apply == model.apply
-    return {
-        "force_precision": problem.force_precision,
-        "force_apply": models.fused.find(model) if is_half and is_bare else None,
+def _network(
+    problem: Problem, dataset: Dataset, width: int
+) -> tuple[Callable[..., Any], Callable[[Key], Params], Callable[..., Any] | None]:
+    """The network's outputs, its first parameters, and the kernels of its gradient."""
+    options = {
+        name: value
+        for name in ("widths", "activation")
+        if (value := getattr(problem, name)) is not None
     }
+    with named("--model"):
+        model = models.build(problem.model, width * dataset.num_outputs, **options)
+    learns_noise = dataset.task == "regression" and problem.noise == "learned"
+    apply = densities.learned_noise(model.apply) if learns_noise else model.apply
+
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
+    @jax.jit
+    def init(key: Key) -> Params:
+        params = model.init(key, jnp.asarray(example))
+        return (
+            densities.add_noise(params, scale=NOISE_START) if learns_noise else params
+        )
+
+    is_half = problem.force_precision in ("bfloat16", "float16")
+    force_apply = models.fused.find(model) if is_half and not learns_noise else None
+    return apply, init, force_apply
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
