@@ -36,12 +36,10 @@ def deviations(
         num_bins = min(60, math.ceil(2 * pair[0].size ** (1 / 3)))
         edges = np.linspace(0, top, num_bins + 1).tolist()
         shares = [np.full(values.size, 1 / values.size) for values in pair]
-        looks: tuple[dict[str, Any], ...] = (
-            {"color": style.RULE, "label": "before alignment"},
-            {"color": style.ACCENT, "label": "after alignment"}
-            | {"histtype": "step", "linewidth": 1.4},
-        )
-        for values, weights, look in zip(pair, shares, looks, strict=True):
+        grey: dict[str, Any] = {"color": style.RULE, "label": "before alignment"}
+        line: dict[str, Any] = {"color": style.ACCENT, "label": "after alignment"}
+        line |= {"histtype": "step", "linewidth": 1.4}
+        for values, weights, look in zip(pair, shares, (grey, line), strict=True):
             ax.hist(values, edges, weights=weights, **look)
         ax.axvline(
             prior_std[name],
