@@ -27,7 +27,8 @@ class Posterior(NamedTuple):
     """All that the options of a problem stand for.
 
     Attributes:
-        dataset: Train and test examples.
+        dataset: Train and test examples; training inputs are bytes where they were read
+            as bytes, which `apply` normalises.
         apply: `(params, x) -> outputs`.
         init: `key -> params` of one network.
         log_posterior: Of the train examples.
@@ -121,9 +122,13 @@ def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dat
                 f"{dataset.name}, got {count:,}."
             )
         cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
+        if part == "train" and dataset.train_bytes is not None:
+            cut["train_bytes"] = dataset.train_bytes[:count]
     if not cut:
         return dataset
-    sizes = ", ".join(f"{len(cut[part].mask)} {part}" for part in cut)
+    sizes = ", ".join(
+        f"{len(cut[part].mask)} {part}" for part in ("train", "test") if part in cut
+    )
     return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
 
 
@@ -134,16 +139,10 @@ def _assemble(
     width: int,
     num_chains: int,
 ) -> Posterior:
-    options = {
-        name: value
-        for name in ("widths", "activation")
-        if (value := getattr(problem, name)) is not None
-    }
-    with named("--model"):
-        model = models.build(problem.model, width * dataset.num_outputs, **options)
+    model = _network(problem, width * dataset.num_outputs)
     learns_noise = dataset.task == "regression" and problem.noise == "learned"
     apply = densities.learned_noise(model.apply) if learns_noise else model.apply
-
+    fused = None if learns_noise else _fused(problem, model)
     example = np.array(dataset.train.x[:1])  # A view would keep all examples.
 
     @jax.jit
@@ -153,26 +152,22 @@ def _assemble(
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
 
-    scale = problem.prior_scale
-    scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
-    with named("--prior"):
-        prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
+    dataset, apply, fused = _in_bytes(dataset, apply, fused)
+    prior = _prior(problem)
     log_posterior = posterior.build(
         apply,
         prior,
         likelihood,
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
-        **_force(problem, model, apply),
+        force_precision=problem.force_precision,
+        force_apply=fused,
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
+        bounds = {"max_bytes": device_bytes() // 2, "num_chains": num_chains}
         size = posterior.choose_micro_batch(
-            log_posterior,
-            shapes,
-            dataset.train,
-            max_bytes=device_bytes() // 2,
-            num_chains=num_chains,
+            log_posterior, shapes, dataset.train, **bounds
         )
         log_posterior = replace(log_posterior, micro_batch=size)
     return Posterior(
@@ -185,14 +180,40 @@ def _assemble(
     )
 
 
-def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
-    """At which precision the gradient is taken, and with which kernels."""
-    is_half = problem.force_precision in ("bfloat16", "float16")
-    is_bare = apply == model.apply
-    return {
-        "force_precision": problem.force_precision,
-        "force_apply": models.fused.find(model) if is_half and is_bare else None,
+def _network(problem: Problem, num_outputs: int) -> Any:
+    options = {
+        name: value
+        for name in ("widths", "activation")
+        if (value := getattr(problem, name)) is not None
     }
+    with named("--model"):
+        return models.build(problem.model, num_outputs, **options)
+
+
+def _in_bytes(
+    dataset: Dataset, apply: Callable[..., Any], fused: Callable[..., Any] | None
+) -> tuple[Dataset, Callable[..., Any], Callable[..., Any] | None]:
+    """The training inputs as bytes, if they came so, and functions that take these."""
+    if dataset.train_bytes is None:
+        return dataset, apply, fused
+    statistics = np.asarray(dataset.input_mean), np.asarray(dataset.input_std)
+    if fused is not None:
+        fused = models.from_bytes(fused, *statistics)
+    train = dataset.train._replace(x=dataset.train_bytes)
+    return dataset._replace(train=train), models.from_bytes(apply, *statistics), fused
+
+
+def _prior(problem: Problem) -> densities.Prior:
+    scale = problem.prior_scale
+    scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
+    with named("--prior"):
+        return densities.prior(problem.prior, **(scales or {"scale": scale}))
+
+
+def _fused(problem: Problem, model: Any) -> Callable[..., Any] | None:
+    """The network with fused kernels, if the gradient's precision has any."""
+    is_half = problem.force_precision in ("bfloat16", "float16")
+    return models.fused.find(model) if is_half else None
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
