@@ -286,4 +286,4 @@ def gaps(values: dict[str, np.ndarray]) -> Figure:
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -7,7 +7,7 @@ by hand. A second call skips what is finished and continues what was interrupted
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rich.console import Console
 
 from symjax import run, store
-from symjax.cli import Command, chains, results
+from symjax.cli import Command, chains, ending, results
 from symjax.plots import style
 
 
@@ -44,6 +44,16 @@ class Table(NamedTuple):
     rows: Mapping[str, Mapping[str, float | None]]
     published: Mapping[str, Mapping[str, float]] = {}
     note: str = ""
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a program; what symjax refuses ends it with a message, not a traceback."""
+    try:
+        main()
+    except KeyboardInterrupt as error:
+        ending.end_by_signal(error)
+    except Exception as error:
+        ending.end_by_error(error)
 
 
 def parse(words: Sequence[str]) -> Any:

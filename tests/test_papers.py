@@ -117,7 +117,7 @@ def test_every_row_of_laurent_has_words_that_are_understood():
 
 @pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
 def test_priors_of_all_families_have_the_variance(family):
-    words = load("izmailov2021_parts").prior(family, 0.025).split()
+    words = load("izmailov2021_words").prior(family, 0.025).split()
     scale = float(words[-1])
     options = {"scales": (scale, scale / 10)} if family == "mixture" else {}
     prior = densities.prior(family, **(options or {"scale": scale}))
