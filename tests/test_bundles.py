@@ -277,6 +277,8 @@ def test_a_file_of_a_regression_needs_no_data(diabetes, tmp_path, capsys):
     assert same["nll"] == pytest.approx(reference["nll"])
     page = (tmp_path / "report.html").read_text()
     assert "mine.csv" in page
+    assert "b.npz says of itself" in page
+    assert ">R-hat</span> of predictions</h2>" in page
     capsys.readouterr()
     symjax("evaluate", *words, files[0], "--temperature-scaling", code=2)
     assert "`--temperature-scaling` must be left out for a regr" in said(capsys)
