@@ -33,8 +33,8 @@ def test_a_process_knows_its_place():
     assert hosts.find("auto", {}) is None
     # Of JAX alone, which other programs read too.
     assert hosts.find("auto", {hosts.ADDRESS: "ten:8476"}) is None
-    assert hosts.find("auto", VARIABLES) == ("ten:8476", 4, 3, False)
-    assert hosts.find("[fe80::1]:80,2,0", VARIABLES) == ("[fe80::1]:80", 2, 0, False)
+    assert hosts.find("auto", VARIABLES) == ("ten:8476", 4, 3, None)
+    assert hosts.find("[fe80::1]:80,2,0", VARIABLES) == ("[fe80::1]:80", 2, 0, None)
     # A shell of Slurm, and one of its tasks among none.
     assert hosts.find("auto", {"SLURM_NTASKS": "4", "SLURM_JOB_ID": "1"}) is None
 
@@ -224,26 +224,30 @@ class Enough(Exception):
     """Of what a start does."""
 
 
-def test_jax_is_told_of_the_time_outs_and_leaves_sigterm_alone(monkeypatch):
+def test_jax_is_told_its_place_and_time_outs_and_leaves_sigterm_alone(monkeypatch):
     told, before = {}, signal.getsignal(signal.SIGTERM)
 
-    def initialize(*_, **options):
-        told.update(options)
+    def initialize(*place, **options):
+        told.update(options, place=place)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # As JAX does, in its own way.
 
     def watch(*_):
         raise Enough
 
+    mine = hosts.Place("ten:8476", 2, 1, (3,))
+    monkeypatch.setattr(runtime, "find", lambda _: mine)
     monkeypatch.setattr(runtime, "meet", lambda *_: ["one", "two"])
     monkeypatch.setattr(runtime, "Watch", watch)
     monkeypatch.setattr(runtime.xla_bridge, "backends_are_initialized", lambda: False)
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     try:
         with pytest.raises(Enough):
-            hosts.start("ten:8476,2,1", hosts.Timeouts(7, 11, 13))
+            hosts.start("auto", hosts.Timeouts(7, 11, 13))
         assert signal.getsignal(signal.SIGTERM) == before
     finally:
         signal.signal(signal.SIGTERM, before)
+    assert told["place"] == mine
+    assert told["cluster_detection_method"] == "deactivate", "JAX would choose a GPU"
     assert told["heartbeat_timeout_seconds"] == runtime._patience_of_jax(7)
     assert told["shutdown_timeout_seconds"] == 11
     assert told["initialization_timeout"] == 13

@@ -2,7 +2,8 @@
 
 Sources: the manual pages sbatch(1), srun(1) and scontrol(1); jax's
 _src/clusters/slurm_cluster.py, which reads the hosts and the coordinator's port from
-Slurm's variables and gives each task the GPU of its SLURM_LOCALID.
+Slurm's variables and gives each task the GPU of its SLURM_LOCALID (symjax: all of a node
+to its only task).
 
 - `srun --kill-on-bad-exit=1` ends the step when one task fails. What srun says then is
   the highest exit code, mostly that of a task which Slurm has killed; so each task
@@ -25,7 +26,7 @@ class Batch:
     Attributes:
         name: Of the job and of its files.
         num_nodes: Nodes.
-        tasks_per_node: Processes of each: one for each GPU.
+        tasks_per_node: Processes of each: one for each GPU, or one for all of them.
         gpus_per_node: None where there are none to ask for.
         time: Slurm's limit, such as 24:00:00.
         save_seconds: Before that limit, when the program is told to save and stop.
