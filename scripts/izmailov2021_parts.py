@@ -135,6 +135,7 @@ def reproduce(
     Raises:
         SystemExit: if the reference can't be made.
     """
+    papers.require_known(options.only, list(experiment.methods))
     out = options.out or Path("runs", title.split(":")[0])
     made = make(experiment, options, out)
     if options.dry_run:
