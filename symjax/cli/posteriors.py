@@ -27,7 +27,8 @@ class Posterior(NamedTuple):
     """All that the options of a problem stand for.
 
     Attributes:
-        dataset: Train and test examples.
+        dataset: Train and test examples; training inputs are bytes where they were read
+            as bytes, which `apply` normalises.
         apply: `(params, x) -> outputs`.
         init: `key -> params` of one network.
         log_posterior: Of the train examples.
@@ -121,9 +122,13 @@ def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dat
                 f"{dataset.name}, got {count:,}."
             )
         cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
+        if part == "train" and dataset.train_bytes is not None:
+            cut["train_bytes"] = dataset.train_bytes[:count]
     if not cut:
         return dataset
-    sizes = ", ".join(f"{len(cut[part].mask)} {part}" for part in cut)
+    sizes = ", ".join(
+        f"{len(cut[part].mask)} {part}" for part in ("train", "test") if part in cut
+    )
     return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
 
 
@@ -134,11 +139,9 @@ def _assemble(
     width: int,
     num_chains: int,
 ) -> Posterior:
-    apply, init, force_apply = _network(problem, dataset, width)
-    scale = problem.prior_scale
-    scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
-    with named("--prior"):
-        prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
+    apply, init, fused = _network(problem, dataset, width)
+    dataset, apply, fused = _in_bytes(dataset, apply, fused)
+    prior = _prior(problem)
     log_posterior = posterior.build(
         apply,
         prior,
@@ -146,16 +149,13 @@ def _assemble(
         temperature=problem.temperature,
         micro_batch=problem.micro_batch,
         force_precision=problem.force_precision,
-        force_apply=force_apply,
+        force_apply=fused,
     )
     shapes = jax.eval_shape(init, jax.random.key(0))
     if problem.micro_batch is None:
+        bounds = {"max_bytes": device_bytes() // 2, "num_chains": num_chains}
         size = posterior.choose_micro_batch(
-            log_posterior,
-            shapes,
-            dataset.train,
-            max_bytes=device_bytes() // 2,
-            num_chains=num_chains,
+            log_posterior, shapes, dataset.train, **bounds
         )
         log_posterior = replace(log_posterior, micro_batch=size)
     return Posterior(
@@ -192,8 +192,28 @@ def _network(
         )
 
     is_half = problem.force_precision in ("bfloat16", "float16")
-    force_apply = models.fused.find(model) if is_half and not learns_noise else None
-    return apply, init, force_apply
+    fused = models.fused.find(model) if is_half and not learns_noise else None
+    return apply, init, fused
+
+
+def _in_bytes(
+    dataset: Dataset, apply: Callable[..., Any], fused: Callable[..., Any] | None
+) -> tuple[Dataset, Callable[..., Any], Callable[..., Any] | None]:
+    """The training inputs as bytes, if they came so, and functions that take these."""
+    if dataset.train_bytes is None:
+        return dataset, apply, fused
+    statistics = np.asarray(dataset.input_mean), np.asarray(dataset.input_std)
+    if fused is not None:
+        fused = models.from_bytes(fused, *statistics)
+    train = dataset.train._replace(x=dataset.train_bytes)
+    return dataset._replace(train=train), models.from_bytes(apply, *statistics), fused
+
+
+def _prior(problem: Problem) -> densities.Prior:
+    scale = problem.prior_scale
+    scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
+    with named("--prior"):
+        return densities.prior(problem.prior, **(scales or {"scale": scale}))
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:

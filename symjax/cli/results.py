@@ -79,6 +79,7 @@ def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
         pictures,
         config,
         title=f"Reference posterior: {name}",
+        remarks=evaluated.notes,
     )
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
