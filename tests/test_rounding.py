@@ -61,6 +61,28 @@ def test_what_needs_no_rounding_is_exact(name):
 
 
 @pytest.mark.parametrize("name", HALVES)
+def test_gradients_are_of_numbers_that_numpy_rounds(name):
+    """All that comes back through a product, but what is summed up for parameters."""
+
+    def low(values):
+        return values.astype(np.float32).astype(HALVES[name]).astype(np.float64)
+
+    generator = np.random.default_rng(3)
+    x, one, two, back = (
+        generator.normal(size=(5, 5)).astype(np.float32) for _ in range(4)
+    )
+    rounded = round_products(lambda params, x: (x @ params[0]) @ params[1], name)
+    _, pull = jax.jit(lambda params: jax.vjp(lambda p: rounded(p, x), params))(
+        (one, two)
+    )
+    hidden = low(low(x) @ low(one))
+    to_hidden = low(low(back) @ low(two).T)
+    expected = low(x).T @ to_hidden, hidden.T @ low(back)
+    for found, gradient in zip(pull(back)[0], expected, strict=True):
+        np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_gradients_of_parameters_are_sums_in_float32(name):
     """5,001 has more digits than either type holds, and is past float16's if scaled."""
     x = np.ones((5001, 1), np.float32)
