@@ -32,6 +32,22 @@ def test_operands_and_results_are_rounded_as_numpy_rounds_them(name):
 
 
 @pytest.mark.parametrize("name", HALVES)
+def test_convolutions_and_products_of_jitted_functions_are_rounded(name):
+    model = nn.Sequential([nn.Conv(3, (2, 2)), jax.jit(lambda x: x @ x.mT)])
+    x = np.random.default_rng(4).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    params = model.init(jax.random.key(0), x)
+    conv = lambda params, x: model.layers[0].apply(
+        {"params": params["params"]["layers_0"]}, x
+    )
+    for apply in (conv, model.apply):
+        exact = np.asarray(apply(params, x))
+        found = np.asarray(round_products(apply, name)(params, x))
+        np.testing.assert_allclose(found, exact, rtol=0.02, atol=0.02)
+        assert np.array_equal(found, found.astype(HALVES[name]))
+        assert not np.array_equal(exact, exact.astype(HALVES[name]))
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_what_needs_no_rounding_is_exact(name):
     """Small whole numbers through convolution, dense layers and a branch."""
 
