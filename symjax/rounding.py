@@ -23,8 +23,9 @@ def round_products(
 ) -> Callable[[Params, Any], Any]:
     """A network's function with its float32 products rounded.
 
-    It is traced and run again, with every product outside of loops replaced (those of
-    recurrent layers are left as they are).
+    It is traced and run again, with every product replaced but those inside of loops
+    (as of recurrent layers) and of functions with rules of their own (`jax.checkpoint`,
+    `jax.custom_vjp`), which are left as they are.
 
     Args:
         apply: `(params, x) -> outputs`.
