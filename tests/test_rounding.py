@@ -68,16 +68,49 @@ def test_gradients_of_parameters_are_sums_in_float32(name):
     assert gradients(force, np.ones((1, 1), np.float32), x)[0, 0] == 5001
 
 
-def test_small_gradients_survive_in_float16():
-    def apply(params, x):
-        return 1e-8 * ((x @ params["a"]) @ params["b"])
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
+def test_gradients_of_any_size_survive_in_float16(size):
+    """Units of which one is far below the other are not lost either."""
 
-    params = {"a": np.ones((1, 1), np.float32), "b": np.ones((1, 1), np.float32)}
+    def apply(params, x):
+        return (x @ params["a"]) @ params["b"]
+
+    params = {"a": np.ones((1, 2), np.float32), "b": np.array([[1], [1e-3]], "f")}
     x = np.ones((2, 1), np.float32)
-    plain = round_products(apply, "float16")
-    assert gradients(plain, params, x)["a"] == 0
-    scaled = gradients(scale_gradients(plain, 256.0), params, x)
-    np.testing.assert_allclose(scaled["a"], 2e-8, rtol=0.02)
+
+    def gradient(apply):
+        return jax.jit(jax.grad(lambda params: size * jnp.sum(apply(params, x))))(
+            params
+        )["a"]
+
+    expected = 2 * size * params["b"].T
+    if size != 1:
+        assert not np.allclose(gradient(round_products(apply, "float16")), expected)
+    found = gradient(at_precision(apply, "float16"))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_a_gradient_is_scaled_by_a_power_of_two_for_each_chain():
+    seen = []
+
+    @jax.custom_vjp
+    def watched(x):
+        return x
+
+    def see(_, gradient):
+        jax.debug.callback(lambda g: seen.append(float(g)), jnp.max(jnp.abs(gradient)))
+        return (gradient,)
+
+    watched.defvjp(lambda x: (x, None), see)
+    apply = scale_gradients(lambda w, x: watched(w * x), 8)
+    gradient = jax.vmap(jax.grad(lambda w, c: jnp.sum(c * apply(w, jnp.ones(3)))))
+    sizes = jnp.array([3e-7, 0.7, 1.0, 5e5, 1e-37, 0.0])
+    found = gradient(jnp.ones(6), sizes)
+    np.testing.assert_array_equal(found, 3 * sizes)
+    *scaled, smallest, zero = sorted(seen, reverse=True)
+    assert all(128 <= size < 256 for size in scaled)
+    assert 1e-37 < smallest < 1
+    assert zero == 0
 
 
 @pytest.mark.parametrize(

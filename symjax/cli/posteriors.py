@@ -139,19 +139,7 @@ def _assemble(
     width: int,
     num_chains: int,
 ) -> Posterior:
-    model = _network(problem, width * dataset.num_outputs)
-    learns_noise = dataset.task == "regression" and problem.noise == "learned"
-    apply = densities.learned_noise(model.apply) if learns_noise else model.apply
-    fused = None if learns_noise else _fused(problem, model)
-    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
-
-    @jax.jit
-    def init(key: Key) -> Params:
-        params = model.init(key, jnp.asarray(example))
-        return (
-            densities.add_noise(params, scale=NOISE_START) if learns_noise else params
-        )
-
+    apply, init, fused = _network(problem, dataset, width)
     dataset, apply, fused = _in_bytes(dataset, apply, fused)
     prior = _prior(problem)
     log_posterior = posterior.build(
@@ -180,14 +168,32 @@ def _assemble(
     )
 
 
-def _network(problem: Problem, num_outputs: int) -> Any:
+def _network(
+    problem: Problem, dataset: Dataset, width: int
+) -> tuple[Callable[..., Any], Callable[[Key], Params], Callable[..., Any] | None]:
+    """The network's outputs, its first parameters, and the kernels of its gradient."""
     options = {
         name: value
         for name in ("widths", "activation")
         if (value := getattr(problem, name)) is not None
     }
     with named("--model"):
-        return models.build(problem.model, num_outputs, **options)
+        model = models.build(problem.model, width * dataset.num_outputs, **options)
+    learns_noise = dataset.task == "regression" and problem.noise == "learned"
+    apply = densities.learned_noise(model.apply) if learns_noise else model.apply
+
+    example = np.array(dataset.train.x[:1])  # A view would keep all examples.
+
+    @jax.jit
+    def init(key: Key) -> Params:
+        params = model.init(key, jnp.asarray(example))
+        return (
+            densities.add_noise(params, scale=NOISE_START) if learns_noise else params
+        )
+
+    is_half = problem.force_precision in ("bfloat16", "float16")
+    fused = models.fused.find(model) if is_half and not learns_noise else None
+    return apply, init, fused
 
 
 def _in_bytes(
@@ -208,12 +214,6 @@ def _prior(problem: Problem) -> densities.Prior:
     scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
     with named("--prior"):
         return densities.prior(problem.prior, **(scales or {"scale": scale}))
-
-
-def _fused(problem: Problem, model: Any) -> Callable[..., Any] | None:
-    """The network with fused kernels, if the gradient's precision has any."""
-    is_half = problem.force_precision in ("bfloat16", "float16")
-    return models.fused.find(model) if is_half else None
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:
