@@ -23,8 +23,9 @@ def round_products(
 ) -> Callable[[Params, Any], Any]:
     """A network's function with its float32 products rounded.
 
-    It is traced and run again, with every product outside of loops replaced (those of
-    recurrent layers are left as they are).
+    It is traced and run again, with every product replaced but those inside of loops
+    (as of recurrent layers) and of functions with rules of their own (`jax.checkpoint`,
+    `jax.custom_vjp`), which are left as they are.
 
     Args:
         apply: `(params, x) -> outputs`.
@@ -44,32 +45,36 @@ def round_products(
 
 
 def scale_gradients(
-    apply: Callable[[Params, Any], Any], scale: float
+    apply: Callable[[Params, Any], Any], size: int
 ) -> Callable[[Params, Any], Any]:
-    """`apply`, inside which gradients are `scale` times as large as outside.
+    """`apply`, whose gradient is taken as if the outputs' were smaller or larger.
+
+    What comes back to the outputs depends on the likelihood alone, and may be past all
+    numbers of a type, or below them. It is multiplied by a power of two, so that
+    nothing is rounded, which makes its largest number `2^(size - 1)` to `2^size`; the
+    gradient of the parameters is divided by it.
 
     Args:
         apply: `(params, x) -> outputs`.
-        scale: A power of two, so that nothing is rounded.
+        size: Logarithm to base 2.
     """
 
+    @jax.custom_vjp
     def scaled(params: Params, x: Any) -> Any:
-        params = jax.tree.map(lambda leaf: _scale_gradient(leaf, 1 / scale), params)
-        return _scale_gradient(apply(params, x), scale)
+        return apply(params, x)
 
+    def forward(params: Params, x: Any) -> tuple[Any, Any]:
+        return jax.vjp(lambda params: apply(params, x), params)
+
+    def backward(pull: Any, gradient: Any) -> tuple[Params, None]:
+        _, exponent = jnp.frexp(jnp.max(jnp.abs(gradient)))
+        one = jnp.ones_like(gradient, shape=())
+        power = jnp.ldexp(one, jnp.minimum(size - exponent, 100))
+        (pulled,) = pull(power * gradient)
+        return jax.tree.map(lambda leaf: leaf / power, pulled), None
+
+    scaled.defvjp(forward, backward)
     return scaled
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _scale_gradient(value: Any, scale: float) -> Any:
-    """`value`; its gradient is multiplied by `scale`."""
-    del scale
-    return value
-
-
-_scale_gradient.defvjp(
-    lambda value, scale: (value, None), lambda scale, _, gradient: (scale * gradient,)
-)
 
 
 def _run(
@@ -128,9 +133,11 @@ def product(
     """
     # XLA has no such products on a CPU: there rounded numbers are stored as float32.
     storage = jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
+    largest = float(jnp.finfo(dtype).max)
 
     def rounded(value: Any) -> Any:
-        return value.astype(dtype).astype(storage)
+        # Infinities would become NaN in the next product, and the chain stand still.
+        return jnp.clip(value, -largest, largest).astype(dtype).astype(storage)
 
     def result(one: Any, other: Any) -> Any:
         return rounded(multiply(one, other, storage)).astype(jnp.float32)

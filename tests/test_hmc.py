@@ -45,7 +45,7 @@ def gaussian(params, data):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "force"), [(1.0, None), (0.3, None), (1.0, "bfloat16")]
+    ("temperature", "force"), [(1.0, None), (0.3, "float16"), (1.0, "bfloat16")]
 )
 def test_bayesian_linear_regression_has_its_closed_form(temperature, force):
     """Whatever the force is rounded to, which the accept step corrects."""
@@ -279,6 +279,45 @@ def test_energy_error_at_ten_million_parameters_is_below_a_thousandth():
     exact = _energy(end) - _energy(start)
     assert abs(exact) > 0.1
     assert abs(float(change) - exact) < 1e-3
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_end_of_a_trajectory_is_that_of_blackjax(number):
+    mass = {"a": 4.0, "b": jnp.array([1.0, 9.0])}
+    metric = energies.metric(mass)
+    place = {"a": jnp.array([0.3, -1.0, 2.0]), "b": jnp.array([1.5, -0.2])}
+    density = lambda params, data: (
+        -sum(jnp.sum(leaf**4) for leaf in jax.tree.leaves(params))
+    )
+    key = jax.random.key(3)
+    size = jnp.array(0.03)
+    options = {"step_size": size, "inverse_mass_matrix": mass, "num_leapfrogs": number}
+    start = hamiltonian.evaluate(density, place, None)
+    found = hamiltonian.transition(key, start, density, None, **options)[2]
+    momentum = metric.sample_momentum(jax.random.split(key)[0], place)
+    verlet = integrators.velocity_verlet(lambda p: density(p, None), metric[1])
+    begin = hamiltonian.integrator_state(start, momentum)
+    expected = trajectory.static_integration(verlet)(begin, size, number)
+    jax.tree.map(lambda *a: np.testing.assert_allclose(*a, rtol=1e-5), found, expected)
+
+
+def test_a_chain_holds_few_copies_of_many_parameters(monkeypatch):
+    """Two of the state, the first momentum, and three that move."""
+    monkeypatch.setattr(energies, "BLOCK", 256)
+    params = {f"leaf_{i}": jnp.zeros((64, 40)) for i in range(16)}
+    algorithm = hmc.build(
+        lambda params, data: (
+            -sum(jnp.sum((leaf @ data) ** 2) for leaf in jax.tree.leaves(params))
+        ),
+        step_size=1e-3,
+        num_steps=10,
+    )
+    key, data = jax.random.key(0), jnp.ones((40, 1))
+    state = jax.eval_shape(algorithm.init, key, params, data)
+    step = jax.jit(algorithm.step, donate_argnums=1)
+    used = step.lower(key, state, data).compile().memory_analysis()
+    held = used.argument_size_in_bytes + used.temp_size_in_bytes
+    assert held / (4 * 16 * 64 * 40) < 6.5
 
 
 def _energy(state):

@@ -32,6 +32,22 @@ def test_operands_and_results_are_rounded_as_numpy_rounds_them(name):
 
 
 @pytest.mark.parametrize("name", HALVES)
+def test_convolutions_and_products_of_jitted_functions_are_rounded(name):
+    model = nn.Sequential([nn.Conv(3, (2, 2)), jax.jit(lambda x: x @ x.mT)])
+    x = np.random.default_rng(4).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    params = model.init(jax.random.key(0), x)
+    conv = lambda params, x: model.layers[0].apply(
+        {"params": params["params"]["layers_0"]}, x
+    )
+    for apply in (conv, model.apply):
+        exact = np.asarray(apply(params, x))
+        found = np.asarray(round_products(apply, name)(params, x))
+        np.testing.assert_allclose(found, exact, rtol=0.02, atol=0.02)
+        assert np.array_equal(found, found.astype(HALVES[name]))
+        assert not np.array_equal(exact, exact.astype(HALVES[name]))
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_what_needs_no_rounding_is_exact(name):
     """Small whole numbers through convolution, dense layers and a branch."""
 
@@ -61,6 +77,28 @@ def test_what_needs_no_rounding_is_exact(name):
 
 
 @pytest.mark.parametrize("name", HALVES)
+def test_gradients_are_of_numbers_that_numpy_rounds(name):
+    """All that comes back through a product, but what is summed up for parameters."""
+
+    def low(values):
+        return values.astype(np.float32).astype(HALVES[name]).astype(np.float64)
+
+    generator = np.random.default_rng(3)
+    x, one, two, back = (
+        generator.normal(size=(5, 5)).astype(np.float32) for _ in range(4)
+    )
+    rounded = round_products(lambda params, x: (x @ params[0]) @ params[1], name)
+    _, pull = jax.jit(lambda params: jax.vjp(lambda p: rounded(p, x), params))(
+        (one, two)
+    )
+    hidden = low(low(x) @ low(one))
+    to_hidden = low(low(back) @ low(two).T)
+    expected = low(x).T @ to_hidden, hidden.T @ low(back)
+    for found, gradient in zip(pull(back)[0], expected, strict=True):
+        np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_gradients_of_parameters_are_sums_in_float32(name):
     """5,001 has more digits than either type holds, and is past float16's if scaled."""
     x = np.ones((5001, 1), np.float32)
@@ -68,16 +106,64 @@ def test_gradients_of_parameters_are_sums_in_float32(name):
     assert gradients(force, np.ones((1, 1), np.float32), x)[0, 0] == 5001
 
 
-def test_small_gradients_survive_in_float16():
-    def apply(params, x):
-        return 1e-8 * ((x @ params["a"]) @ params["b"])
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
+def test_gradients_of_any_size_survive_in_float16(size):
+    """Units of which one is far below the other are not lost either."""
 
-    params = {"a": np.ones((1, 1), np.float32), "b": np.ones((1, 1), np.float32)}
+    def apply(params, x):
+        return (x @ params["a"]) @ params["b"]
+
+    params = {"a": np.ones((1, 2), np.float32), "b": np.array([[1], [1e-3]], "f")}
     x = np.ones((2, 1), np.float32)
-    plain = round_products(apply, "float16")
-    assert gradients(plain, params, x)["a"] == 0
-    scaled = gradients(scale_gradients(plain, 256.0), params, x)
-    np.testing.assert_allclose(scaled["a"], 2e-8, rtol=0.02)
+
+    def gradient(apply):
+        return jax.jit(jax.grad(lambda params: size * jnp.sum(apply(params, x))))(
+            params
+        )["a"]
+
+    expected = 2 * size * params["b"].T
+    if size != 1:
+        assert not np.allclose(gradient(round_products(apply, "float16")), expected)
+    found = gradient(at_precision(apply, "float16"))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_what_is_past_the_largest_number_of_float16_stays_finite():
+    """Forwards and backwards: an infinity would make the next product NaN."""
+
+    def apply(params, x):
+        return (x @ params["a"]) @ params["b"] @ params["c"]
+
+    x = np.ones((2, 1), np.float32)
+    params = {key: np.full((1, 1), 6e3, np.float32) for key in "abc"}
+    outputs = round_products(apply, "float16")(params, x)
+    np.testing.assert_array_equal(outputs, 65504)
+    found = gradients(at_precision(apply, "float16"), params, x)["a"]
+    # 2^7 and twice 6,000 are past 65,504; two examples are added up, and scaled back.
+    np.testing.assert_array_equal(found, 2 * 65504 / 2**7)
+
+
+def test_a_gradient_is_scaled_by_a_power_of_two_for_each_chain():
+    seen = []
+
+    @jax.custom_vjp
+    def watched(x):
+        return x
+
+    def see(_, gradient):
+        jax.debug.callback(lambda g: seen.append(float(g)), jnp.max(jnp.abs(gradient)))
+        return (gradient,)
+
+    watched.defvjp(lambda x: (x, None), see)
+    apply = scale_gradients(lambda w, x: watched(w * x), 8)
+    gradient = jax.vmap(jax.grad(lambda w, c: jnp.sum(c * apply(w, jnp.ones(3)))))
+    sizes = jnp.array([3e-7, 0.7, 1.0, 5e5, 1e-37, 0.0])
+    found = gradient(jnp.ones(6), sizes)
+    np.testing.assert_array_equal(found, 3 * sizes)
+    *scaled, smallest, zero = sorted(seen, reverse=True)
+    assert all(128 <= size < 256 for size in scaled)
+    assert 1e-37 < smallest < 1
+    assert zero == 0
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16")
 """Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply to
 11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
 float16 11 bits, both in half the memory, of products' operands and results."""
-_SCALES = {"bfloat16": 1.0, "float16": 256.0}
-"""Of gradients inside the network: float16 has no numbers below 6e-8."""
+_HALVES = ("bfloat16", "float16")
+_SIZE = 8
+"""Of the largest gradient of an output, as a power of two, in float16: that has no
+numbers below 6e-8, and none above 65,504."""
 
 
 def at_precision(
@@ -44,19 +46,19 @@ def at_precision(
             f"`force_precision` must be one of {', '.join(PRECISIONS)}, got "
             f"{precision!r}."
         )
-    if fused is not None and precision not in _SCALES:
+    if fused is not None and precision not in _HALVES:
         raise ValueError(
-            f"`force_apply` is for `force_precision` {' or '.join(_SCALES)}, got "
+            f"`force_apply` is for `force_precision` {' or '.join(_HALVES)}, got "
             f"{precision!r}."
         )
     if precision is None:
         return apply
-    if precision in _SCALES:
+    if precision in _HALVES:
         dtype = jnp.dtype(precision)
         function = (
             partial(fused, dtype=dtype) if fused else round_products(apply, dtype)
         )
-        return scale_gradients(function, _SCALES[precision])
+        return function if precision == "bfloat16" else scale_gradients(function, _SIZE)
 
     def force_apply(params: Params, x: Any) -> Any:
         with jax.default_matmul_precision(precision):
