@@ -151,12 +151,15 @@ def sample_sgld(task: Task) -> Made:
     held, count = hold_out(problem), problem.num_splits
     tried = dict.fromkeys(step_sizes, -np.inf)
     for size, result in _run_sgld(task, held.train, step_sizes):
-        if result is not None and not count_lost(problem, held.train, result):
+        if result is not None and not count_lost(problem, held.train, result.draws):
             tried[size] = judge(problem, held, result)
     order = sorted((e for e in tried if np.isfinite(tried[e])), key=lambda e: -tried[e])
     lost = {}
     for step_size, result in _run_sgld(task, problem.train, order):
-        lost[step_size] = count_lost(problem, problem.train, result)
+        if result is None:
+            lost[step_size] = count * task.scale.num_chains
+        else:
+            lost[step_size] = count_lost(problem, problem.train, result.draws)
         if result is not None and not lost[step_size]:
             break
         print(f"SGLD lost {lost[step_size]} chains with step size {step_size:g}.")
@@ -177,24 +180,20 @@ def sample_sgld(task: Task) -> Made:
     return Made(by_split(result.draws, count), by_split(info, count), told, words)
 
 
-def count_lost(problem: Problem, train: Data, result: run.Result | None) -> int:
-    """How many chains have run away; all, where there is no result.
+def count_lost(problem: Problem, train: Data, draws: Any) -> int:
+    """How many chains, leaves `(split * chain, draw, ...)`, have run away.
 
     A draw of such a chain says less of the examples that it was trained on than one
     Gaussian for all of their targets.
     """
-    num_splits = len(train.y)
-    if result is None:
-        return num_splits
-    lost = 0
-    for i, draws in enumerate(each_split(by_split(result.draws, num_splits))):
-        mean, std = (
-            a.astype(float) for a in problems.predict(problem, draws, train.x[i])
-        )
+    num_lost = 0
+    for i, some in enumerate(each_split(by_split(draws, len(train.y)))):
+        found = problems.predict(problem, some, train.x[i])
+        mean, std = (array.astype(float) for array in found)
         logs = -(((train.y[i] - mean) / std) ** 2) / 2 - np.log(std)
         least = -1 / 2 - np.log(train.y[i].std())
-        lost += int((logs.mean(axis=(2, 3)) < least).any(axis=1).sum())
-    return lost
+        num_lost += int((logs.mean(axis=(2, 3)) < least).any(axis=1).sum())
+    return num_lost
 
 
 def hold_out(problem: Problem) -> Held:
