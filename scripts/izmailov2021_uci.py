@@ -46,6 +46,7 @@ import jax
 import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
+from symjax import checks
 from symjax.run import Stopped
 
 
@@ -119,6 +120,10 @@ class Options:
 
 def main():
     options = tyro.cli(Options)
+    try:
+        check(options)
+    except ValueError as error:
+        raise SystemExit(f"{error}") from None
     stopped = []
     for name in options.data:
         task = prepare(name, options)
@@ -134,14 +139,32 @@ def main():
         raise SystemExit("\n".join(stopped))
 
 
+def check(options: Options) -> None:
+    """Look at all that is asked for, before hours have passed.
+
+    Raises:
+        ValueError: if a data set is not known or a number not positive.
+    """
+    for name in options.data:
+        if name not in SETTINGS:
+            known = ", ".join(SETTINGS)
+            raise ValueError(f"`data` must be of {known}, got {name}.")
+    checks.positive(minutes=options.minutes, prior_variance=options.prior_variance)
+    checks.at_least(
+        1,
+        num_splits=options.num_splits,
+        num_leapfrogs=options.num_leapfrogs,
+        num_warmup=options.num_warmup,
+        num_draws=options.num_draws,
+    )
+
+
 def prepare(name: str, options: Options) -> Task:
     """Load a data set and put the decisions together.
 
     Raises:
-        SystemExit: if the data set is not known or not there.
+        SystemExit: if the data set is not there, or has no such split.
     """
-    if name not in SETTINGS:
-        raise SystemExit(f"`data` must be of {', '.join(SETTINGS)}, got {name}.")
     scale, setting = SCALES[options.scale], SETTINGS[name]
     setting = setting._replace(
         prior_variance=options.prior_variance or setting.prior_variance,

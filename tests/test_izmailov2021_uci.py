@@ -46,6 +46,13 @@ def reproduced(scripts, tmp_path_factory):
         patch.setattr("sys.argv", [*words.split(), "--minutes", "1e-9"])
         with pytest.raises(SystemExit, match=r"diabetes, hmc: .* Call again to go on"):
             scripts.main.main()
+        again = ["--methods", "hmc", "--num-leapfrogs", "3"]
+        patch.setattr("sys.argv", [*words.split(), *again])
+        with pytest.raises(SystemExit, match="hmc was made with other options"):
+            scripts.main.main()
+        patch.setattr("sys.argv", [*words.split(), "--minutes", "0"])
+        with pytest.raises(SystemExit, match="`minutes` must be a positive number"):
+            scripts.main.main()
         patch.setattr("sys.argv", words.split())
         scripts.main.main()
         times = {path: path.stat().st_mtime_ns for path in out.glob("*/*.json")}
