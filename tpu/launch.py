@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words, command = split(given)
-    asked = _parser().parse_args(words)
+    parser = _parser()
+    asked, others = parser.parse_known_args(words)
+    if others:
+        parser.error(f"{' '.join(others)}: the command stands behind `--`")
     if not command and asked.needs_command(asked):
         print(
             "launch: a command was expected behind `--`, such as: -- symjax sample "
@@ -83,14 +86,30 @@ def _backend(
     return parser
 
 
+def _count(word: str) -> int:
+    return _at_least(1, int(word))
+
+
+def _limit(word: str) -> int:
+    return _at_least(0, int(word))
+
+
+def _at_least(least: int, value: int) -> int:
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected at least {least}, got {value}")
+    return value
+
+
 def _add_local(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _backend(backends, "local", "processes of this machine", _local)
     add = parser.add_argument
-    add("--processes", type=int, default=2, help="how many")
-    add("--devices", type=int, default=2, help="of each: virtual CPUs, or GPUs")
+    add("--processes", type=_count, default=2, help="how many")
+    add("--devices", type=_count, default=2, help="of each: virtual CPUs, or GPUs")
     add("--platform", choices=["cpu", "cuda"], default="cpu", help="kind of device")
     add("--grace", type=float, default=launching.GRACE, help="seconds after a failure")
-    add("--max-restarts", type=int, default=0, help="after exit codes but 0, 1 and 2")
+    add(
+        "--max-restarts", type=_limit, default=0, help="after exit codes but 0, 1 and 2"
+    )
 
 
 def _local(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -134,12 +153,12 @@ def _add_tpu_vm(
     add("--accelerator", required=True, help="such as v4-64 or v5litepod-256")
     add("--nfs", metavar="SERVER:/SHARE", help=f"to mount at {plans.SHARED} on all")
     add("--project", help="instead of gcloud's own setting")
-    add("--slices", type=int, default=1, help="joined by the data-centre network")
+    add("--slices", type=_count, default=1, help="joined by the data-centre network")
     add("--spot", action="store_true", help="cheaper, may be preempted")
     add("--runtime", help="runtime version, instead of the generation's")
     add("--internal-ips", action="store_true", help="no external addresses")
-    add("--max-restarts", type=int, default=20, help="preemptions and accidents")
-    add("--poll", type=float, default=60.0, help="seconds between two looks")
+    add("--max-restarts", type=_limit, default=20, help="preemptions and accidents")
+    add("--poll", type=_count, default=60, help="seconds between two looks")
     add("--attach", action="store_true", help="watch a program that runs already")
     add("--keep", action="store_true", help="do not delete the slice at the end")
     parser.set_defaults(needs_command=lambda asked: asked.action == "run")
@@ -179,10 +198,10 @@ def _add_gke(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     add("--accelerator", required=True, choices=list(gke.ACCELERATORS), help="label")
     add("--topology", required=True, help="of the node pool, such as 2x2x4")
     add("--claim", required=True, help=f"volume claim, mounted at {plans.SHARED}")
-    add("--slices", type=int, default=1, help="node pools to use")
-    add("--chips-per-host", type=int, default=4, help="of the machine type")
-    add("--max-restarts", type=int, default=20, help="of the JobSet")
-    add("--grace", type=int, default=60, help="seconds for the save")
+    add("--slices", type=_count, default=1, help="node pools to use")
+    add("--chips-per-host", type=_count, default=4, help="of the machine type")
+    add("--max-restarts", type=_limit, default=20, help="of the JobSet")
+    add("--grace", type=_limit, default=60, help="seconds for the save")
     add("--namespace", default="default", help="of Kubernetes")
     add("--spot", action="store_true", help="on spot nodes")
 
@@ -197,12 +216,17 @@ def _add_slurm(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = _backend(backends, "slurm", "a batch job", _slurm)
     add = parser.add_argument
     add("--name", default="symjax", help="of the job and its files")
-    add("--nodes", type=int, required=True, help="how many")
-    add("--tasks-per-node", type=int, default=1, help="one for each GPU, or 1")
-    add("--gpus-per-node", type=int, help="to ask for")
+    add("--nodes", type=_count, required=True, help="how many")
+    add("--tasks-per-node", type=_count, default=1, help="one for each GPU, or 1")
+    add("--gpus-per-node", type=_count, help="to ask for")
     add("--time", default="24:00:00", help="Slurm's limit")
-    add("--save-seconds", type=int, default=300, help="before the limit: save and stop")
-    add("--max-requeues", type=int, default=20, help="restarts by itself")
+    add(
+        "--save-seconds",
+        type=_limit,
+        default=300,
+        help="before the limit: save and stop",
+    )
+    add("--max-requeues", type=_limit, default=20, help="restarts by itself")
     add("--python", default=sys.executable, help="where symjax is installed")
     add("--sbatch", action="append", default=[], help="a further option, as one word")
 
@@ -226,11 +250,11 @@ def _add_skypilot(
     add = parser.add_argument
     add("--name", default="symjax", help="of the job")
     add("--accelerators", required=True, help="of a node: tpu-v5p-32 or H100:8")
-    add("--nodes", type=int, default=1, help="1 for a TPU slice")
+    add("--nodes", type=_count, default=1, help="1 for a TPU slice")
     add("--bucket", required=True, help=f"mounted at {plans.SHARED}: gs://NAME")
     add("--infra", default="gcp", help="cloud/region/zone")
     add("--on-demand", action="store_true", help="no spot machines")
-    add("--max-restarts", type=int, default=3, help="after exit codes but 42")
+    add("--max-restarts", type=_limit, default=3, help="after exit codes but 42")
 
 
 def _skypilot(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
