@@ -282,7 +282,9 @@ def gaps(values: dict[str, np.ndarray]) -> Figure:
         ax.hist(gap, bins=30, color=style.ACCENT)
         style.dress(ax, title=name, xlabel="squared norm above the least", columns=2)
         ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0))
+    fig.axes[0].set_ylabel("networks")
     return fig
 
 

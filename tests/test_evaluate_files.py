@@ -1,5 +1,7 @@
 """`symjax evaluate` of files alone: too few test points, and labels that do not fit."""
 
+import json
+
 import numpy as np
 import pytest
 from commands import symjax
@@ -78,3 +80,14 @@ def test_probabilities_that_are_no_real_numbers_are_told(files, capfd):
         files / "complex.npz", "--out", files, code=2,
     )  # fmt: skip
     assert "can't be read as an array of numbers" in capfd.readouterr().err
+
+
+def test_files_of_one_name_are_called_by_their_folders(files, capsys):
+    (files / "other").mkdir()
+    np.savetxt(files / "other" / "a", np.loadtxt(files / "b"))
+    words = ("--reference", files / "a", "--predictions", files / "other" / "a")
+    symjax("evaluate", *words, "--out", files)
+    methods = json.loads((files / "summary.json").read_text())["methods"]
+    assert list(methods) == [str(files / "a"), str(files / "other" / "a")]
+    symjax("evaluate", *words[:3], files / "a", "--out", files, code=2)
+    assert "must have names of their own" in capsys.readouterr().err

@@ -99,12 +99,14 @@ def _read_files(
 ) -> tuple[list[tuple[Method, None]], list[tuple[Method, None]]]:
     """The reference if it is a file of predictions, and all other such files."""
     given = [] if reference is None or bundle is not None else [reference]
-    words = ("--reference", given), ("--predictions", asked.predictions)
-    first, others = (
-        [(files.read(option, word, num_targets), None) for word in some]
-        for option, some in words
-    )
-    return first, others
+    typed = [("--reference", word) for word in given]
+    typed += [("--predictions", word) for word in asked.predictions]
+    names = members.short_names([Path(word) for _, word in typed])
+    read = [
+        (files.read(*words, num_targets, name=name), None)
+        for words, name in zip(typed, names, strict=True)
+    ]
+    return read[: len(given)], read[len(given) :]
 
 
 def _num_targets(bundle: Bundle | None, built: Posterior | None) -> int | None:
