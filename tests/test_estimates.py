@@ -49,16 +49,16 @@ def test_the_number_that_binds_is_the_first_power_of_two_that_does():
 
 
 def test_a_dry_run_says_what_other_devices_take(capsys):
-    words = ("--estimate.devices", 1, 512, "--estimate.gradient-ms", 415)
+    words = ("--estimate.devices", 1, 256, "--estimate.gradient-ms", 415)
     symjax(*WORDS, *words)
     said = capsys.readouterr().out
     assert "not measured" in said
     # Three chains of 290 x 70,248 gradients of 0.415 s: what 7,045 hours is.
     rows = {row.split()[0]: row.split()[1:] for row in said.splitlines() if row.strip()}
     assert rows["1"][0] == f"{3 * 290 * 70_248 * 0.415 / 3600:,.1f}"
-    assert rows["512"][1] == f"{3 * 415 / 512:.3g}"
-    own, adding = devices.gradient_seconds(0.415, 74, 3, 512, devices.H200)
-    assert rows["512"][3] == f"{adding / (own + adding):.0%}"
+    assert rows["256"][1] == f"{3 * 415 / 256:.3g}"
+    own, adding = devices.gradient_seconds(0.415, 74, 3, 256, devices.H200)
+    assert rows["256"][3] == f"{adding / (own + adding):.0%}"
     assert re.search(r"From [\d,]+ devices on", said)
 
 
@@ -67,6 +67,7 @@ def test_a_dry_run_says_what_other_devices_take(capsys):
     [
         ((*WORDS[:-1], "--estimate.devices", 8), "--dry-run"),
         ((*WORDS, "--estimate.devices", 0), "devices"),
+        ((*WORDS, "--estimate.devices", 427), "at most 426, so that"),
         ((*WORDS, "--estimate.gradient-ms", -1), "gradient_ms"),
         ((*WORDS, "--sampler", "sghmc", "--estimate.devices", 8), "all examples"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from symjax import models
-from symjax.models.fused import find, resnet
+from symjax.models.fused import block, find, resnet
 from symjax.models.fused.block import Layer, residual_block
 from symjax.models.fused.resnet import _conv_frn
 
@@ -35,18 +35,26 @@ def plain_block(maps, one, two):
     return jax.nn.silu(maps + _conv_frn(jax.nn.silu(_conv_frn(maps, one)), two))
 
 
-@pytest.mark.parametrize(("side", "channels"), [(32, 16), (16, 32), (8, 64)])
-def test_a_fused_block_and_its_gradient_are_those_of_the_plain_one(side, channels):
-    """For two chains at once, as `vmap` runs them."""
+@pytest.mark.parametrize(
+    ("side", "channels", "programs"), [(32, 16, 528), (16, 32, 528), (8, 64, 2)]
+)
+def test_a_fused_block_and_its_gradient_are_those_of_the_plain_one(
+    side, channels, programs, monkeypatch
+):
+    """For two chains at once, as `vmap` runs them.
+
+    Two programs of the weights' gradient share three images: one has two, one has one.
+    """
+    monkeypatch.setattr(block, "_PROGRAMS", programs)
     generator = np.random.default_rng(side)
     shape = 2, 3, side, side, channels
     maps, gradient = (generator.normal(size=shape).astype(np.float32) for _ in "ab")
     weights = [layers(generator, channels) for _ in range(2)]
     weights = jax.tree.map(lambda *leaves: np.stack(leaves), *weights)
 
-    def run(block):
+    def run(function):
         def one(maps, weights, gradient):
-            out, pull = jax.vjp(block, maps, *weights)
+            out, pull = jax.vjp(function, maps, *weights)
             return out, pull(gradient)
 
         with jax.default_matmul_precision("highest"):
@@ -67,9 +75,9 @@ def test_a_block_in_half_the_memory_is_as_near_as_the_plain_one_is(half):
     maps = generator.normal(size=(4, 8, 8, 64)).astype(np.float32)
     weights = layers(generator, 64)
 
-    def gradient(block, dtype):
+    def gradient(function, dtype):
         def total(maps, weights):
-            return jnp.sum(block(maps.astype(dtype), *weights).astype(jnp.float32))
+            return jnp.sum(function(maps.astype(dtype), *weights).astype(jnp.float32))
 
         return jax.tree.leaves(jax.jit(jax.grad(total, argnums=(0, 1)))(maps, weights))
 
@@ -104,3 +112,24 @@ def test_no_kernel_is_used_where_none_fits():
     fused = jax.jit(lambda *a: resnet.apply(*a, dtype=jnp.float32))(params, x)
     plain = jax.jit(model.apply)(params, x)
     np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_there_are_kernels_for_one_network_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert find(models.build("resnet20_frn", 10)) is resnet.apply
+    assert find(models.build("resnet20_frn", 10, activation="relu")) is None
+    assert find(models.build("resnet18_frn", 10)) is None
+
+
+@pytest.mark.parametrize(("size", "expected"), [((32, 32), 5), ((32, 16), 0)])
+def test_kernels_take_square_images_alone(size, expected, monkeypatch):
+    """Three blocks of 16 channels and two of 32; the others are left to XLA."""
+    taken = []
+    monkeypatch.setattr(
+        resnet, "residual_block", lambda maps, *_: (taken.append(1), maps)[1]
+    )
+    model = models.build("resnet20_frn", 10)
+    x = jax.ShapeDtypeStruct((2, *size, 3), jnp.float32)
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+    jax.eval_shape(lambda *a: resnet.apply(*a, dtype=jnp.float16), params, x)
+    assert len(taken) == expected

@@ -32,6 +32,22 @@ def test_operands_and_results_are_rounded_as_numpy_rounds_them(name):
 
 
 @pytest.mark.parametrize("name", HALVES)
+def test_convolutions_and_products_of_jitted_functions_are_rounded(name):
+    model = nn.Sequential([nn.Conv(3, (2, 2)), jax.jit(lambda x: x @ x.mT)])
+    x = np.random.default_rng(4).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    params = model.init(jax.random.key(0), x)
+    conv = lambda params, x: model.layers[0].apply(
+        {"params": params["params"]["layers_0"]}, x
+    )
+    for apply in (conv, model.apply):
+        exact = np.asarray(apply(params, x))
+        found = np.asarray(round_products(apply, name)(params, x))
+        np.testing.assert_allclose(found, exact, rtol=0.02, atol=0.02)
+        assert np.array_equal(found, found.astype(HALVES[name]))
+        assert not np.array_equal(exact, exact.astype(HALVES[name]))
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_what_needs_no_rounding_is_exact(name):
     """Small whole numbers through convolution, dense layers and a branch."""
 
@@ -58,6 +74,28 @@ def test_what_needs_no_rounding_is_exact(name):
         gradients(rounded, params, x),
         gradients(apply, params, x),
     )
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_gradients_are_of_numbers_that_numpy_rounds(name):
+    """All that comes back through a product, but what is summed up for parameters."""
+
+    def low(values):
+        return values.astype(np.float32).astype(HALVES[name]).astype(np.float64)
+
+    generator = np.random.default_rng(3)
+    x, one, two, back = (
+        generator.normal(size=(5, 5)).astype(np.float32) for _ in range(4)
+    )
+    rounded = round_products(lambda params, x: (x @ params[0]) @ params[1], name)
+    _, pull = jax.jit(lambda params: jax.vjp(lambda p: rounded(p, x), params))(
+        (one, two)
+    )
+    hidden = low(low(x) @ low(one))
+    to_hidden = low(low(back) @ low(two).T)
+    expected = low(x).T @ to_hidden, hidden.T @ low(back)
+    for found, gradient in zip(pull(back)[0], expected, strict=True):
+        np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", HALVES)
@@ -88,6 +126,21 @@ def test_gradients_of_any_size_survive_in_float16(size):
         assert not np.allclose(gradient(round_products(apply, "float16")), expected)
     found = gradient(at_precision(apply, "float16"))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_what_is_past_the_largest_number_of_float16_stays_finite():
+    """Forwards and backwards: an infinity would make the next product NaN."""
+
+    def apply(params, x):
+        return (x @ params["a"]) @ params["b"] @ params["c"]
+
+    x = np.ones((2, 1), np.float32)
+    params = {key: np.full((1, 1), 6e3, np.float32) for key in "abc"}
+    outputs = round_products(apply, "float16")(params, x)
+    np.testing.assert_array_equal(outputs, 65504)
+    found = gradients(at_precision(apply, "float16"), params, x)["a"]
+    # 2^7 and twice 6,000 are past 65,504; two examples are added up, and scaled back.
+    np.testing.assert_array_equal(found, 2 * 65504 / 2**7)
 
 
 def test_a_gradient_is_scaled_by_a_power_of_two_for_each_chain():

@@ -35,6 +35,21 @@ def check(command: Sample) -> None:
         )
 
 
+def check_examples(estimate: Estimate, num_chains: int, num_examples: int) -> None:
+    """Require an example of a chain for every device.
+
+    Raises:
+        ValueError: if there are more devices.
+    """
+    most = num_chains * num_examples
+    for number in estimate.devices:
+        if number > most:
+            raise ValueError(
+                f"`--estimate.devices` must be at most {most:,}, so that each has an "
+                f"example of one of {num_chains} chains, got {number:,}."
+            )
+
+
 def chip(estimate: Estimate) -> Chip:
     """The kind of device that is meant."""
     return next(one for one in devices.CHIPS if one.name == estimate.kind)
@@ -79,7 +94,8 @@ def table(
     )
     caption = (
         f"From {binding:,} devices on adding up takes longer than the gradients: more "
-        "of them hardly help."
+        "of them hardly help. A device's part of a gradient is taken to be as fast as "
+        "the whole, which small parts are not."
     )
     shown = Table(title=title, caption=caption, box=None)
     columns = ("devices", "hours", "ms a gradient", "ms of adding up", "its share")

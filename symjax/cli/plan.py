@@ -41,6 +41,8 @@ def show(
     """
     work = _work(command, built, algorithm, done)
     estimate = command.estimate if isinstance(command, Sample) else Estimate()
+    num_examples = int(built.dataset.train.mask.sum())
+    estimates.check_examples(estimate, work.num_chains, num_examples)
     timed = _gradient(estimate, built, mesh, work.num_chains, work.batch_size)
     rows = _rows(command, built, mesh, work, done)
     rows |= _costs(command, built, mesh, algorithm, work, timed)

@@ -69,19 +69,27 @@ def require_likelihood(problem: Problem) -> None:
         )
 
 
-def build(problem: Problem, num_chains: int = 1) -> Posterior:
-    """Load the data, build the network and its log posterior.
+def load(problem: Problem) -> Dataset:
+    """The data set, of which only so many examples as were asked for."""
+    with named("--data"):
+        dataset = datasets.load(problem.data, split=problem.split)
+    return _first(dataset, problem.num_train, problem.num_test)
+
+
+def build(
+    problem: Problem, num_chains: int = 1, dataset: Dataset | None = None
+) -> Posterior:
+    """The network and its log posterior.
 
     Args:
         problem: The options.
         num_chains: Chains that share a device, for the size of a micro-batch.
+        dataset: Loaded; by default it is loaded here.
 
     Raises:
         ValueError: if the options do not fit each other.
     """
-    with named("--data"):
-        dataset = datasets.load(problem.data, split=problem.split)
-    dataset = _first(dataset, problem.num_train, problem.num_test)
+    dataset = load(problem) if dataset is None else dataset
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
