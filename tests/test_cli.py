@@ -186,6 +186,10 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--noise", "learnt", "--data", "diabetes"], "`--noise` must be"),
         (["sample", "--noise", "0.3"], "`--noise` is for regressions"),
         (["sample", "--temperature", "0"], "`temperature` must be a positive"),
+        (
+            ["sample", "--sampler", "nuts", "--force-precision", "bfloat16"],
+            "must be float32 for --sampler nuts, got bfloat16",
+        ),
         (["sample", "--hmc.step-size", "-1"], "`--hmc.step-size` must be a positive"),
         (["sample", "--sghmc.friction", "1"], "Add --sampler sghmc"),
         (

@@ -33,8 +33,9 @@ class Problem:
         force_precision: Of the gradient, while what is accepted is decided in full
             float32: float32, tensorfloat32, or bfloat16 and float16, which store
             activations in half the memory (on a GPU with fused kernels for
-            resnet20_frn). Rougher is accepted less often. Default: JAX's, which is
-            tensorfloat32 on a GPU.
+            resnet20_frn). Rougher is accepted less often; without an accept step, in
+            fits too, its error stays. Default: JAX's, which is tensorfloat32 on a GPU,
+            and float32 for nuts.
     """
 
     data: str = "digits"
