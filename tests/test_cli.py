@@ -13,7 +13,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import demo, records
+from symjax.cli import demo, plan, records
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Sample, rebuild
 from symjax.cli.problem import Problem
@@ -159,7 +159,11 @@ def test_a_regression_end_to_end(tmp_path, noise, capsys):
 
 
 @pytest.mark.parametrize("sampler", ["hmc", "sghmc"])
-def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, capsys):
+def test_a_dry_run_says_what_it_will_take_and_makes_nothing(
+    tmp_path, sampler, monkeypatch, capsys
+):
+    timed = plan._Timed(2.0, 1000)
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: timed)
     symjax(
         "sample", "--data", "wine", "--sampler", sampler, "--dry-run",
         "--num-draws", 10, "--thinning", 3, "--out", tmp_path / "run",
@@ -170,7 +174,11 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
     assert "parameters 547" in out
     assert f"iterations {total:,}, keeping 10 draws" in out
     assert f"{leapfrogs:,} an iteration, {leapfrogs * total:,} in all" in out
-    assert "estimated time" in out
+    # Four chains are the default; their gradients together take two seconds.
+    assert f"draws on disk {547 * 4 * 4 * 10 / 1000:.1f} kB" in out
+    assert f"estimated time {2 * leapfrogs * total / 3600:.1f} hours" in out or (
+        f"estimated time {2 * total / 60:.0f} min" in out
+    )
     assert not (tmp_path / "run").exists()
 
 
