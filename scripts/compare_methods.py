@@ -93,9 +93,11 @@ def main():
     options = tyro.cli(Options)
     console = Console()
     scale = SCALES[options.scale]
+    known = commands(scale)
+    papers.require_known(options.only, list(known))
     methods = {
         name: words
-        for name, words in commands(scale).items()
+        for name, words in known.items()
         if not options.only or name in {"hmc", *options.only}
     }
     paths = []
@@ -146,4 +148,4 @@ def commands(scale: Scale) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -18,7 +18,8 @@ samples a test point; each on the first rows (public) and on all of them (full).
 | medmnist | medmnist_probs.csv | 2,000 x 7 | 1,000 |
 | retinopathy | retinopathy_probs.csv | x 2 (extended track) | |
 | uci | uci_samples.csv | 256 x 1,000; the reference: 1,000 x 256 | 100 |
-| cifar10, imdb | cifar10_probs.csv, imdb_probs.csv (development phase) | x 10, x 2 | |
+| cifar10 | cifar10_probs.csv (development phase) | 10,000 x 10 | |
+| imdb | imdb_probs.csv (development phase) | 25,000 x 2 | |
 
 A file is text without header as `numpy.savetxt` writes it; commas are read too. Scoring
 takes seconds. A reference of HMC scored against itself has agreement 1, total variation
@@ -52,21 +53,23 @@ class Task(NamedTuple):
     Attributes:
         file: Of a submission.
         columns: Classes, or samples.
+        rows: Of its test set; None where that is not said.
         public: First rows that the public score is of; None for no such score.
     """
 
     file: str
     columns: int
+    rows: int | None = None
     public: int | None = None
 
 
 TASKS = {
-    "cifar": Task("cifar_probs.csv", 10, 10_000),
-    "medmnist": Task("medmnist_probs.csv", 7, 1000),
+    "cifar": Task("cifar_probs.csv", 10, 50_000, 10_000),
+    "medmnist": Task("medmnist_probs.csv", 7, 2000, 1000),
     "retinopathy": Task("retinopathy_probs.csv", 2),
-    "uci": Task("uci_samples.csv", NUM_SAMPLES, 100),
-    "cifar10": Task("cifar10_probs.csv", 10),
-    "imdb": Task("imdb_probs.csv", 2),
+    "uci": Task("uci_samples.csv", NUM_SAMPLES, 256, 100),
+    "cifar10": Task("cifar10_probs.csv", 10, 10_000),
+    "imdb": Task("imdb_probs.csv", 2, 25_000),
 }
 
 Name = Literal["cifar", "medmnist", "retinopathy", "uci", "cifar10", "imdb"]
@@ -117,7 +120,7 @@ def main():
     )
     try:
         execute(command)
-    except (ValueError, store.StoreError) as error:
+    except (OSError, ValueError, store.StoreError) as error:
         raise SystemExit(f"{error}") from None
 
 
@@ -191,14 +194,14 @@ def read(
     """
     del seed
     task = TASKS[name]
-    if path.endswith(".npz"):
+    if path.endswith(".npz") and zipfile.is_zipfile(path):
         with np.load(path, allow_pickle=False) as archive:
             path = f"{path}:{name}" if name in archive else path
     if name != "uci" and not path.endswith(".zip"):
         values = store.read_probs(path).mean(axis=(0, 1))
     else:
         values = _numbers(task, path)
-        values = values.T if transposed else values
+        values = values.T if transposed and name == "uci" else values
     if values.ndim != 2 or values.shape[1] != task.columns:
         of = "samples" if name == "uci" else "classes"
         raise ValueError(
@@ -243,6 +246,11 @@ def of_run(name: str, path: str, seed: int) -> np.ndarray:
     x = built.dataset.test.x
     outputs = predicting.outputs(kept, built, x, name=path, key="test")
     if built.read_outputs is None:
+        if outputs.shape[-1] != TASKS[name].columns:
+            raise ValueError(
+                f"{path} has {outputs.shape[-1]} classes, where {name} has "
+                f"{TASKS[name].columns}."
+            )
         return np.asarray(jax.nn.softmax(outputs, axis=-1), float).mean(axis=(0, 1))
     dataset = built.dataset
     mean, std = (
@@ -284,6 +292,8 @@ def write(task: Task, values: np.ndarray, out: Path) -> None:
                 raise ValueError(f"{out} holds {task.file} already: choose another.")
             archive.writestr(task.file, text.getvalue())
     print(f"{out}: {values.shape[0]:,} rows of {values.shape[1]:,}")
+    if task.rows not in (None, len(values)):
+        print(f"Warning: {task.file} of the competition has {task.rows:,} rows.")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names.
 """
 
 import izmailov2021_parts as parts
-import tyro
+import izmailov2021_words as words
+import papers
 from izmailov2021_parts import Experiment
 
 
@@ -70,17 +71,17 @@ DIFFERS = {
 }
 
 
-PRIOR = parts.prior("normal", VARIANCE)
+PRIOR = words.prior("normal", VARIANCE)
 
 TINY = Experiment(
     problem="--model mlp --widths 4 --data digits",
     variance=VARIANCE,
     hmc="--num-chains 2 --start init --hmc.num-warmup 10 --hmc.step-size 0.05",
-    trajectory=parts.by_length(1.0),
+    trajectory=words.by_length(1.0),
     num_draws=10,
     num_swept=10,
     minutes=None,
-    methods=parts.baselines(
+    methods=words.baselines(
         {"ensemble": "--num-members 2 --ensemble.num-steps 50"},
         {"sghmc_clr": "--izmailov2021.cycle-epochs 1"},
         both="--num-chains 2 --num-draws 10 --thinning 2 --start init "
@@ -99,11 +100,11 @@ SMALL = Experiment(
     problem="--model lenet --data cifar10_lossless_subset",
     variance=VARIANCE,
     hmc="--num-chains 3 --thinning 3 --warmup auto --hmc.num-warmup 60",
-    trajectory=parts.by_length(0.3),
+    trajectory=words.by_length(0.3),
     num_draws=120,
     num_swept=60,
     minutes=4.0,
-    methods=parts.baselines(
+    methods=words.baselines(
         {
             "sgd": "--num-members 1 --ensemble.num-steps 2000",
             "ensemble": "--num-members 20 --ensemble.num-steps 2000",
@@ -130,11 +131,11 @@ PAPER = Experiment(
     problem=f"--model resnet20_frn --data cifar10 --num-train {NUM_EXAMPLES}",
     variance=VARIANCE,
     hmc="--num-chains 3 --start init --hmc.num-warmup 0 --hmc.num-unadjusted 50",
-    trajectory=parts.by_leapfrogs({1.0: 1e-5}, 70_248, VARIANCE),
+    trajectory=words.by_leapfrogs({1.0: 1e-5}, 70_248, VARIANCE),
     num_draws=240,
     num_swept=240,
     minutes=None,
-    methods=parts.baselines(
+    methods=words.baselines(
         {
             # Theirs is the gradient of the sum over examples, ours of the mean.
             name: f"--num-members {number} --ensemble.optimiser momentum "
@@ -155,7 +156,7 @@ PAPER = Experiment(
         },
         both="--num-chains 5 --start init",
         prior=PRIOR,
-        sgd_prior=parts.prior("normal", 1 / 10),
+        sgd_prior=words.prior("normal", 1 / 10),
     ),
     temperatures=(0.1, 0.3, 3.0),
     variances=(1 / 50, 1 / 10, 1.0),
@@ -167,15 +168,9 @@ EXPERIMENTS = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 
 
 def main():
-    options = tyro.cli(parts.Options, description=__doc__)
-    parts.reproduce(
-        EXPERIMENTS[options.scale],
-        options,
-        f"izmailov2021_cifar: HMC on CIFAR-10, scale {options.scale}",
-        PUBLISHED,
-        [DIFFERS[options.scale]],
-    )
+    title = "izmailov2021_cifar: HMC on CIFAR-10"
+    parts.main(__doc__, title, EXPERIMENTS, DIFFERS, PUBLISHED)
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -26,7 +26,8 @@ of the paper's.
 """
 
 import izmailov2021_parts as parts
-import tyro
+import izmailov2021_words as words
+import papers
 from izmailov2021_parts import Experiment
 
 
@@ -73,14 +74,14 @@ DIFFERS = {
     ),
 }
 
-PRIOR = parts.prior("normal", VARIANCE)
-WIDE = parts.prior("normal", 1 / 5)
+PRIOR = words.prior("normal", VARIANCE)
+WIDE = words.prior("normal", 1 / 5)
 
 TINY = Experiment(
     problem="--model mlp --widths 4 --data breast_cancer",
     variance=1 / 5,
     hmc="--num-chains 2 --start init --hmc.num-warmup 10 --hmc.step-size 0.05",
-    trajectory=parts.by_length(1.0),
+    trajectory=words.by_length(1.0),
     num_draws=10,
     num_swept=10,
     minutes=None,
@@ -95,11 +96,11 @@ SMALL = Experiment(
     problem="--model cnn_lstm --data imdb --num-train 2000 --num-test 5000",
     variance=VARIANCE,
     hmc="--num-chains 3 --thinning 3 --warmup auto --hmc.num-warmup 60",
-    trajectory=parts.by_length(0.3),
+    trajectory=words.by_length(0.3),
     num_draws=100,
     num_swept=60,
     minutes=4.0,
-    methods=parts.baselines(
+    methods=words.baselines(
         {
             "sgd": "--num-members 1 --ensemble.num-steps 1000",
             "ensemble": "--num-members 20 --ensemble.num-steps 1000",
@@ -125,11 +126,11 @@ PAPER = Experiment(
     problem="--model cnn_lstm --data imdb",
     variance=VARIANCE,
     hmc="--num-chains 3 --start init --hmc.num-warmup 0 --hmc.num-unadjusted 50",
-    trajectory=parts.by_leapfrogs(STEP_SIZES, 24_837, VARIANCE),
+    trajectory=words.by_leapfrogs(STEP_SIZES, 24_837, VARIANCE),
     num_draws=400,
     num_swept=400,
     minutes=None,
-    methods=parts.baselines(
+    methods=words.baselines(
         {
             # Theirs is the gradient of the sum over examples, ours of the mean.
             name: f"--num-members {number} --ensemble.optimiser momentum "
@@ -145,7 +146,7 @@ PAPER = Experiment(
         {"sgld": f"--izmailov2021.task imdb --num-draws 900 --thinning {10 * EPOCH}"},
         both="--num-chains 5 --start init",
         prior=WIDE,
-        sgd_prior=parts.prior("normal", 1 / 3),
+        sgd_prior=words.prior("normal", 1 / 3),
     ),
     temperatures=(0.03, 0.1, 0.3, 3.0, 10.0),
     variances=(1 / 160, 1 / 10),
@@ -155,15 +156,9 @@ EXPERIMENTS = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 
 
 def main():
-    options = tyro.cli(parts.Options, description=__doc__)
-    parts.reproduce(
-        EXPERIMENTS[options.scale],
-        options,
-        f"izmailov2021_imdb: HMC on IMDB, scale {options.scale}",
-        PUBLISHED,
-        [DIFFERS[options.scale]],
-    )
+    title = "izmailov2021_imdb: HMC on IMDB"
+    parts.main(__doc__, title, EXPERIMENTS, DIFFERS, PUBLISHED)
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

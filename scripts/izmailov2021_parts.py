@@ -5,7 +5,6 @@ and HMC at other temperatures, prior variances and families of priors, of which 
 reference itself is one point. The programs that begin with izmailov2021 fill it in.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import izmailov2021_tables as tables
 import papers
+import tyro
 from izmailov2021_tables import REFERENCE
+from izmailov2021_words import prior
 from rich.console import Console
 
 
@@ -89,81 +90,30 @@ class Options:
     """Of a chain on all data, for the plans of HMC where no such device is at hand."""
 
 
-def prior(family: str, variance: float) -> str:
-    """Options of a prior of that variance.
-
-    That of a logistic is scale^2 pi^2 / 3, and that of the mixture of two normals of
-    equal weight, of which one is ten times narrower, scale^2 (1 + 1 / 100) / 2.
-    """
-    scale = {
-        "normal": math.sqrt(variance),
-        "logistic": math.sqrt(3 * variance) / math.pi,
-        "mixture": math.sqrt(2 * variance / 1.01),
-    }[family]
-    family = "" if family == "normal" else f"--prior {family} "
-    return f"{family}--prior-scale {scale:.7g}"
-
-
-def by_length(share: float) -> Callable[[float, float], str]:
-    """A share of the quarter turn under the prior; the warm-up adapts the step size."""
-
-    def trajectory(temperature: float, variance: float) -> str:
-        length = share * _quarter_turn(temperature, variance)
-        return f"--hmc.trajectory-length {length:.6g}"
-
-    return trajectory
-
-
-def by_leapfrogs(
-    step_sizes: Mapping[float, float], num_leapfrogs: int, base: float
-) -> Callable[[float, float], str]:
-    """The published step size of each temperature, and as many leapfrogs of it.
+def main(
+    description: str | None,
+    title: str,
+    experiments: Mapping[str, Experiment],
+    differs: Mapping[str, str],
+    published: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> None:
+    """What a program of the paper does.
 
     Args:
-        step_sizes: By temperature; what is not there takes that of temperature 1.
-        num_leapfrogs: The published number, of temperature 1.
-        base: The prior's variance there.
+        description: For `--help`.
+        title: Of what is written; its first word names the folder.
+        experiments: By scale.
+        differs: From the paper, by scale.
+        published: For every part its rows of numbers.
     """
-
-    def trajectory(temperature: float, variance: float) -> str:
-        size = step_sizes.get(temperature, step_sizes[1.0])
-        longer = _quarter_turn(temperature, variance) / _quarter_turn(1.0, base)
-        count = round(num_leapfrogs * longer * step_sizes[1.0] / size)
-        return f"--hmc.step-size {size:g} --hmc.num-steps {count}"
-
-    return trajectory
-
-
-def _quarter_turn(temperature: float, variance: float) -> float:
-    return math.pi / 2 * math.sqrt(temperature * variance)
-
-
-def baselines(
-    fits: Mapping[str, str],
-    chains: Mapping[str, str],
-    *,
-    both: str,
-    prior: str,
-    sgd_prior: str,
-) -> dict[str, str]:
-    """What to type for every method beside HMC.
-
-    Args:
-        fits: Options of those that are optimised, by name; sgd is one network.
-        chains: Options of each of the published samplers.
-        both: Options of all of these.
-        prior: Of mean-field VI and of the samplers.
-        sgd_prior: Of optimised networks.
-    """
-    found = {}
-    for name, words in fits.items():
-        method = "ensemble" if name == "sgd" else name
-        chosen = prior if name == "mfvi" else sgd_prior
-        found[name] = f"fit --method {method} {words} {chosen}"
-    for name, words in chains.items():
-        sampler = f"sample --sampler izmailov2021 --izmailov2021.method {name}"
-        found[name] = f"{sampler} {words} {both} --no-bias-check {prior}"
-    return found
+    options = tyro.cli(Options, description=description)
+    reproduce(
+        experiments[options.scale],
+        options,
+        f"{title}, scale {options.scale}",
+        published,
+        [differs[options.scale]],
+    )
 
 
 def reproduce(
@@ -185,6 +135,7 @@ def reproduce(
     Raises:
         SystemExit: if the reference can't be made.
     """
+    papers.require_known(options.only, list(experiment.methods))
     out = options.out or Path("runs", title.split(":")[0])
     made = make(experiment, options, out)
     if options.dry_run:

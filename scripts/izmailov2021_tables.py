@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import papers
-from papers import Table
+from paper_tables import Table
 from rich.console import Console
 
 from symjax import plots, store

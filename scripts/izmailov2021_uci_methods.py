@@ -1,5 +1,6 @@
 """The methods of `izmailov2021_uci.py`, each of them for all splits in one program."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,20 +10,24 @@ import numpy as np
 import optax
 from izmailov2021_uci_problem import Problem, by_split, each_split, on_splits, place
 
-from symjax import evaluation, mesh, run, store
+from symjax import evaluation, mesh, run
 from symjax.approximations import ensemble
 from symjax.run import NonFiniteError
-from symjax.samplers import hmc, sgld
+from symjax.samplers import sgld
 from symjax.types import Data
 
 
 BATCH_SIZE = 100
 SGLD_DRAWS = 100
-ACCEPTANCE = 0.9
-"""The stiffness varies over the posterior with the noise: at 0.8 proposals diverge."""
-
 LEARNING_RATE = 1e-2
 """Of Adam, falling to 0 as a cosine."""
+
+DESCENT = 2000
+"""Steps of Adam to where chains start."""
+
+
+class Lost(Exception):
+    """Chains have run away, and there is nothing to average."""
 
 
 class Setting(NamedTuple):
@@ -30,17 +35,17 @@ class Setting(NamedTuple):
 
     Attributes:
         prior_variance: Of every weight and bias.
-        step_size: Of HMC's first leapfrog.
         num_leapfrogs: Of a trajectory.
-        num_warmup: Iterations of HMC that adapt.
+        num_warmup: Iterations of HMC that find the mass matrices, at the most.
         num_draws: Of each chain of HMC.
+        thinning: Iterations of HMC for each draw.
     """
 
     prior_variance: float
-    step_size: float
     num_leapfrogs: int
     num_warmup: int
     num_draws: int
+    thinning: int
 
 
 class Scale(NamedTuple):
@@ -119,10 +124,10 @@ def fit_ensemble(task: Task) -> Made:
     """Members, and how many steps were best for examples held out."""
     problem, held = task.problem, hold_out(task.problem)
     tried = {
-        n: judge(problem, held, _fit(task, 1, held.train, n)) for n in task.scale.steps
+        n: judge(problem, held, fit(task, 1, held.train, n)) for n in task.scale.steps
     }
     num_steps = max(tried, key=lambda n: tried[n])
-    result = _fit(task, task.scale.num_members, problem.train, num_steps)
+    result = fit(task, task.scale.num_members, problem.train, num_steps)
     words = (
         f"fit --method ensemble --num-members {task.scale.num_members} "
         f"--ensemble.num-steps {num_steps}"
@@ -135,72 +140,62 @@ def fit_ensemble(task: Task) -> Made:
 def sample_sgld(task: Task) -> Made:
     """Chains with the step size that was best for examples held out.
 
+    They start where a short descent has led. From networks as they are initialised the
+    noise falls faster than the errors; one steep batch then throws a chain to where all
+    its units are dead, and only the prior brings it back, over some
+    prior variance / step size steps.
+
     Raises:
-        SystemExit: if chains run away at every step size.
+        Lost: if chains are lost at every step size.
     """
-    problem, scale = task.problem, task.scale
+    problem, step_sizes = task.problem, task.scale.step_sizes
     held, count = hold_out(problem), problem.num_splits
-    tried = {
-        e: judge(problem, held, _run_sgld(task, 1, held.train, e))
-        for e in scale.step_sizes
-    }
-    step_size = max(tried, key=lambda e: tried[e])
-    result = _run_sgld(task, scale.num_chains, problem.train, step_size)
-    if result is None:
-        raise SystemExit(f"{problem.name}: SGLD's chains ran away, with {tried}.")
-    thinning = _thinning(scale)
+    tried = dict.fromkeys(step_sizes, -np.inf)
+    for size, result in _run_sgld(task, held.train, step_sizes):
+        if result is not None and not count_lost(problem, held.train, result):
+            tried[size] = judge(problem, held, result)
+    order = sorted((e for e in tried if np.isfinite(tried[e])), key=lambda e: -tried[e])
+    lost = {}
+    for step_size, result in _run_sgld(task, problem.train, order):
+        lost[step_size] = count_lost(problem, problem.train, result)
+        if result is not None and not lost[step_size]:
+            break
+        print(f"SGLD lost {lost[step_size]} chains with step size {step_size:g}.")
+    else:
+        raise Lost(
+            f"SGLD lost chains at every step size: held out {_named(tried)}, "
+            f"chains lost {_named(lost)}."
+        )
+    thinning = _thinning(task.scale)
     last = slice(-thinning * SGLD_DRAWS + thinning - 1, None, thinning)
     info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, last], result.info)
     words = (
-        f"sample --sampler sgld --num-chains {scale.num_chains} --num-draws "
+        f"sample --sampler sgld --num-chains {task.scale.num_chains} --num-draws "
         f"{SGLD_DRAWS} --thinning {thinning} --sgld.step-size {step_size} "
         "--no-bias-check"
     )
-    told = {"held_out": _named(tried), "step_size": step_size}
+    told = {"held_out": _named(tried), "step_size": step_size, "lost": _named(lost)}
     return Made(by_split(result.draws, count), by_split(info, count), told, words)
 
 
-def sample_hmc(task: Task) -> Made:
-    """Chains of HMC, in a run directory that goes on where it was stopped."""
-    setting, count = task.setting, task.problem.num_splits
-    num_chains, num_warmup = task.scale.num_chains, setting.num_warmup
-    algorithm = hmc.build(
-        task.problem.log_posterior,
-        step_size=setting.step_size,
-        num_steps=setting.num_leapfrogs,
-        num_warmup=num_warmup,
-        target_acceptance=ACCEPTANCE,
-    )
-    path, first = task.runs / "hmc", _starts(task, num_chains)
-    has_begun = (path / "config.json").exists()
-    result = run.sample(
-        jax.random.fold_in(task.key, 3),
-        on_splits(algorithm),
-        first,
-        task.problem.train,
-        num_draws=setting.num_draws,
-        max_seconds=task.minutes and 60 * task.minutes,
-        mesh=_mesh(first),
-        store=store.open(path) if has_begun else run.NewRun(path, task.config),
-    )
-    draws = store.open(path).read()
-    num_draws = jax.tree.leaves(draws)[0].shape[1]
-    info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, num_warmup:], result.info)
-    told = {
-        "num_draws": num_draws,
-        "gradients_a_chain": (num_warmup + num_draws) * setting.num_leapfrogs,
-        "acceptance": float(info.acceptance_rate.mean()),
-        "divergent": float(info.is_divergent.mean()),
-        "step_size": float(np.exp(np.log(info.step_size[:, -1]).mean())),
-        "messages": list(result.messages),
-    }
-    words = (
-        f"sample --sampler hmc --num-chains {num_chains} --num-draws {num_draws} "
-        f"--start init --hmc.step-size {setting.step_size} --hmc.num-steps "
-        f"{setting.num_leapfrogs} --hmc.num-warmup {num_warmup} "
-        f"--hmc.target-acceptance {ACCEPTANCE}"
-    )
-    return Made(by_split(draws, count), by_split(info, count), told, words)
+def count_lost(problem: Problem, train: Data, result: run.Result | None) -> int:
+    """How many chains have run away; all, where there is no result.
+
+    A draw of such a chain says less of the examples that it was trained on than one
+    Gaussian for all of their targets.
+    """
+    num_splits = len(train.y)
+    if result is None:
+        return num_splits
+    lost = 0
+    for i, draws in enumerate(each_split(by_split(result.draws, num_splits))):
+        mean, std = (
+            a.astype(float) for a in problems.predict(problem, draws, train.x[i])
+        )
+        logs = -(((train.y[i] - mean) / std) ** 2) / 2 - np.log(std)
+        least = -1 / 2 - np.log(train.y[i].std())
+        lost += int((logs.mean(axis=(2, 3)) < least).any(axis=1).sum())
+    return lost
 
 
 def hold_out(problem: Problem) -> Held:
@@ -214,10 +209,8 @@ def hold_out(problem: Problem) -> Held:
     return Held(train, x[:, :cut], y[:, :cut])
 
 
-def judge(problem: Problem, held: Held, result: run.Result | None) -> float:
-    """Mean log density of the examples held out, in nats; of no result the least."""
-    if result is None:
-        return -np.inf
+def judge(problem: Problem, held: Held, result: run.Result) -> float:
+    """Mean log density of the examples held out, in nats."""
     values = []
     for i, draws in enumerate(each_split(by_split(result.draws, len(held.x)))):
         mean, std = problems.predict(problem, draws, held.x[i])
@@ -225,21 +218,21 @@ def judge(problem: Problem, held: Held, result: run.Result | None) -> float:
     return float(np.mean(values))
 
 
-def _starts(task: Task, num_chains: int) -> Any:
+def starts(task: Task, num_chains: int) -> Any:
     """Networks as the model initialises them, each of its own key."""
     shape = (task.problem.num_splits, num_chains)
     keys = jax.random.split(jax.random.fold_in(task.key, 0), shape)
     return place(jax.vmap(jax.vmap(task.problem.init))(keys))
 
 
-def _mesh(first: Any) -> Any:
+def mesh_of(first: Any) -> Any:
     """A mesh that leaves the examples of each chain whole."""
     num_chains = len(first["split"])
     count = np.gcd(num_chains, len(jax.devices())).item()
     return mesh.make_mesh(num_chains, jax.devices()[:count])
 
 
-def _fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Result:
+def fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Result:
     """Members of an ensemble on every split."""
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, num_steps)
     approximation = ensemble.build(
@@ -247,41 +240,49 @@ def _fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Resul
         optimiser=optax.adam(schedule),
         batch_size=BATCH_SIZE,
     )
-    first = _starts(task, num_members)
+    first = starts(task, num_members)
     return run.fit(
         jax.random.fold_in(task.key, 1),
         on_splits(approximation),
         first,
         train,
         num_steps=num_steps,
-        mesh=_mesh(first),
+        mesh=mesh_of(first),
     )
+
+
+def descend(task: Task, num_chains: int, train: Data) -> Any:
+    """Starts of chains: where `DESCENT` steps of Adam lead."""
+    draws = fit(task, num_chains, train, DESCENT).draws
+    network = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], draws)
+    return starts(task, num_chains) | {"network": network}
 
 
 def _run_sgld(
-    task: Task, num_chains: int, train: Data, step_size: float
-) -> run.Result | None:
-    """Chains of SGLD on every split; None where one of them ran away."""
-    thinning = _thinning(task.scale)
-    algorithm = sgld.build(
-        task.problem.log_posterior,
-        step_size=step_size,
-        batch_size=BATCH_SIZE,
-        num_warmup=task.scale.sgld_steps // 5,
-    )
-    first = _starts(task, num_chains)
-    try:
-        return run.sample(
-            jax.random.fold_in(task.key, 2),
-            on_splits(algorithm),
-            first,
-            train,
-            num_draws=SGLD_DRAWS,
-            thinning=thinning,
-            mesh=_mesh(first),
+    task: Task, train: Data, step_sizes: Iterable[float]
+) -> Iterator[tuple[float, run.Result | None]]:
+    """Chains of SGLD on every split, by step size; None where one is not finite."""
+    thinning, first = _thinning(task.scale), descend(task, task.scale.num_chains, train)
+    for step_size in step_sizes:
+        algorithm = sgld.build(
+            task.problem.log_posterior,
+            step_size=step_size,
+            batch_size=BATCH_SIZE,
+            num_warmup=task.scale.sgld_steps // 5,
         )
-    except NonFiniteError:
-        return None
+        try:
+            result = run.sample(
+                jax.random.fold_in(task.key, 2),
+                on_splits(algorithm),
+                first,
+                train,
+                num_draws=SGLD_DRAWS,
+                thinning=thinning,
+                mesh=mesh_of(first),
+            )
+        except NonFiniteError:
+            result = None
+        yield step_size, result
 
 
 def _thinning(scale: Scale) -> int:
@@ -291,4 +292,4 @@ def _thinning(scale: Scale) -> int:
 
 def _named(tried: dict[Any, float]) -> dict[str, float | None]:
     """For the results; None where chains ran away."""
-    return {f"{k:g}": v if np.isfinite(v) else None for k, v in tried.items()}
+    return {f"{k:g}": float(v) if np.isfinite(v) else None for k, v in tried.items()}

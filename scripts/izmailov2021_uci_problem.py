@@ -30,6 +30,9 @@ class Problem(NamedTuple):
         apply: `(params, x) -> outputs (example, 2)`.
         init: `key -> params` of one network.
         log_posterior: Of the parameters, given the training examples of one split.
+        information: Fisher information that a target has of each output,
+            `(example, output)`, given the outputs.
+        prior_variance: Of every weight and bias.
     """
 
     name: str
@@ -39,6 +42,8 @@ class Problem(NamedTuple):
     apply: Any
     init: Any
     log_posterior: Any
+    information: Any
+    prior_variance: float
 
     @property
     def num_splits(self) -> int:
@@ -75,7 +80,17 @@ def build(name: str, kind: str, num_splits: int, prior_variance: float) -> Probl
         force_precision="float32",
     )
     init = jax.jit(lambda key: model.init(key, jnp.zeros((1, train.x.shape[-1]))))
-    return Problem(name, words, datasets, train, model.apply, init, log_posterior)
+    return Problem(
+        name,
+        words,
+        datasets,
+        train,
+        model.apply,
+        init,
+        log_posterior,
+        information,
+        prior_variance,
+    )
 
 
 def likelihood(outputs: Any, targets: Any) -> Any:
@@ -85,6 +100,13 @@ def likelihood(outputs: Any, targets: Any) -> Any:
     """
     mean, std = mean_and_std(outputs)
     return dist.Normal(mean, std).log_prob(targets).sum(axis=-1)
+
+
+def information(outputs: Any) -> Any:
+    """Fisher information that a target has of each output, `(example, output)`."""
+    raw = outputs[:, 1]
+    slope = jax.nn.sigmoid(raw) / jax.nn.softplus(raw)
+    return jnp.stack([1 / jax.nn.softplus(raw) ** 2, 2 * slope**2], axis=1)
 
 
 def mean_and_std(outputs: Any) -> tuple[Any, Any]:
@@ -108,15 +130,17 @@ class State(NamedTuple):
     split: Any
 
 
+def own(train: Data, split: Any) -> Data:
+    """The training examples of one split."""
+    return Data(*(jnp.asarray(leaf)[split] for leaf in train))
+
+
 def on_splits(method: Any) -> Any:
     """The same sampler or approximation, for chains of which each has its own split.
 
     A chain starts at `{"network": params, "split": number}`; the data of the new method
     are a `Problem.train`, on a mesh whose data axis is one device.
     """
-
-    def own(train: Data, split: Any) -> Data:
-        return Data(*(jnp.asarray(leaf)[split] for leaf in train))
 
     def init(key: Any, params: Any, train: Data) -> State:
         number = params["split"]

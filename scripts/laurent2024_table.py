@@ -42,7 +42,7 @@ import tyro
 from compare_methods import Scale
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from papers import Table
+from paper_tables import Table
 from rich.console import Console
 
 from symjax import plots, store, symmetry
@@ -128,6 +128,7 @@ class Options:
 def main():
     options = tyro.cli(Options, description=__doc__)
     scale, num_networks = SCALES[options.scale]
+    papers.require_known(options.only, list(ROWS))
     console, made = Console(), []
     for name, words in commands(scale, num_networks).items():
         if options.only and name not in {MANY, REFERENCE, *options.only}:
@@ -281,9 +282,11 @@ def gaps(values: dict[str, np.ndarray]) -> Figure:
         ax.hist(gap, bins=30, color=style.ACCENT)
         style.dress(ax, title=name, xlabel="squared norm above the least", columns=2)
         ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0))
+    fig.axes[0].set_ylabel("networks")
     return fig
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import papers
 import tyro
 from rich.console import Console
 
@@ -127,4 +128,4 @@ def parse(reference: Reference) -> Sample:
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

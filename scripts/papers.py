@@ -7,48 +7,49 @@ by hand. A second call skips what is finished and continues what was interrupted
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import tyro
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from paper_tables import Table, beside, markdown
 from rich.console import Console
 
 from symjax import run, store
-from symjax.cli import Command, chains, results
-from symjax.plots import style
+from symjax.cli import Command, chains, ending, results
+from symjax.data.sources import did_you_mean
 
 
-SHARES = ("accuracy", "agreement", "AUPR", "FPR95")
-"""What is shown in per cent: measures that begin so."""
-
-COUNTS = ("seconds", "networks")
-"""What is shown without decimals."""
-
-
-class Table(NamedTuple):
-    """Rows of numbers, and the paper's.
-
-    Attributes:
-        title: Heading.
-        rows: For every row its measures; None where there is none.
-        published: The same of the paper, for what it gives.
-        note: What to know beside the numbers.
-    """
-
-    title: str
-    rows: Mapping[str, Mapping[str, float | None]]
-    published: Mapping[str, Mapping[str, float]] = {}
-    note: str = ""
+def start(main: Callable[[], None]) -> None:
+    """Run a program; what symjax refuses ends it with a message, not a traceback."""
+    try:
+        main()
+    except KeyboardInterrupt as error:
+        ending.end_by_signal(error)
+    except Exception as error:
+        ending.end_by_error(error)
 
 
 def parse(words: Sequence[str]) -> Any:
     """The command that the words mean."""
     return tyro.cli(Command, args=list(words))
+
+
+def require_known(only: Sequence[str], known: Sequence[str]) -> None:
+    """Require names of methods in `--only`.
+
+    Raises:
+        SystemExit: naming the first that is none.
+    """
+    for name in only:
+        if name not in known:
+            raise SystemExit(
+                f"`--only` must name some of {', '.join(known)}, got {name!r}."
+                f"{did_you_mean(name, known)}"
+            )
 
 
 def execute(
@@ -185,91 +186,6 @@ def write(
     }
     store.write_json(out / "results.json", found)
     console.print(f"Tables: {out / 'table.md'}", highlight=False, soft_wrap=True)
-
-
-def markdown(table: Table) -> str:
-    """The table, a published number to the right of each of ours."""
-    columns = []
-    for measure in _measures(table):
-        columns.append((measure, table.rows, measure))
-        if any(measure in row for row in table.published.values()):
-            columns.append((f"published {measure}", table.published, measure))
-    lines = [
-        ["", *(heading for heading, _, _ in columns)],
-        ["---", *("---:" for _ in columns)],
-        *(
-            [name, *(_show(m, source.get(name, {}).get(m)) for _, source, m in columns)]
-            for name in dict.fromkeys([*table.rows, *table.published])
-        ),
-    ]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"## {table.title}\n\n{body}" + (f"\n\n{table.note}" if table.note else "")
-
-
-def beside(table: Table) -> Figure | None:
-    """Our numbers as dots and the published ones as rings; None if there are none."""
-    shown = [
-        measure
-        for measure in _measures(table)
-        if any(measure in row for row in table.published.values())
-    ]
-    if not shown:
-        return None
-    # In the order of what was published; the reference has no row.
-    names = [
-        name
-        for name in dict.fromkeys([*table.published, *table.rows])
-        if any(
-            _is_number(source.get(name, {}).get(measure))
-            for source in (table.rows, table.published)
-            for measure in shown
-        )
-    ]
-    fig = style.figure(1.0 + 0.3 * len(names))
-    panels = fig.subplots(1, len(shown), squeeze=False, sharey=True)[0]
-    for ax, measure in zip(panels, shown, strict=True):
-        for source, mark in ((table.rows, {}), (table.published, {"mfc": "white"})):
-            label = "published" if mark else "ours"
-            at = {
-                place: number
-                for place, name in enumerate(names)
-                if _is_number(number := source.get(name, {}).get(measure))
-            }
-            ax.plot(
-                list(at.values()),
-                list(at),
-                "o",
-                color=style.ACCENT,
-                label=label,
-                **mark,
-            )
-        style.dress(ax, xlabel=measure)
-        ax.xaxis.set_major_locator(MaxNLocator(5))
-        if measure.startswith(SHARES):
-            ax.xaxis.set_major_formatter(PercentFormatter(1.0))
-    panels[0].set_yticks(range(len(names)), names)
-    panels[0].invert_yaxis()
-    panels[0].legend(frameon=False, fontsize=style.SMALL, labelcolor=style.MUTED)
-    return fig
-
-
-def _measures(table: Table) -> list[str]:
-    rows = (*table.rows.values(), *table.published.values())
-    return list(dict.fromkeys(measure for row in rows for measure in row))
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _show(measure: str, value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return ""
-    if math.isinf(value):
-        return "∞"
-    if measure.startswith(SHARES):
-        return f"{100 * value:.2f} %"
-    return f"{value:,.0f}" if measure in COUNTS else f"{value:.3f}"
 
 
 def _as_json(value: Any) -> Any:

@@ -8,8 +8,20 @@ is compared with the predictions of HMC's draws, beside the published numbers.
 
     python scripts/xiao2023_compact.py --scale small --out runs/xiao2023
 
-Every stage is a run directory under `--out`. A second call goes on where the first one
-stopped, and adds draws of HMC for another `--minutes`, up to those of the scale.
+| scale | posterior | time |
+|---|---|---|
+| tiny | 300 digits, a network 64-8-10 | seconds |
+| small | 1,000 images, a network 784-64-10 | minutes on two cores |
+| paper | 60,000 images, a network 784-512-10 | hours of a GPU |
+
+Expected, agreement and total variation with HMC's draws: q_d of HMC 0.121 / 0.864, q_r
+0.825 / 0.657; of the ensemble 0.524 / 0.721 and 0.987 / 0.050; mean-field VI 0.989 /
+0.024. At the smaller scales the numbers are others; what is to be seen again is that
+alignment brings the Gaussian nearer to HMC's predictions.
+
+Needs mnist.npz in the folder that SYMJAX_DATA names, but for tiny. Every stage is a run
+directory under `--out`. A second call goes on where the first one stopped, and adds
+draws of HMC for another `--minutes`, up to those of the scale.
 
 The trajectories of HMC are as long as the paper's; their step size is adapted. Pixels
 are scaled to [0, 1] as in the paper, not normalised as `data.load` does: a pixel that
@@ -20,69 +32,38 @@ import json
 import signal
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import papers
 import tyro
 import xiao2023_evaluation
+from xiao2023_problem import BATCH_SIZE, DATA, LEARNING_RATE, build
 
-from symjax import (
-    data as datasets,
-    densities,
-    models,
-    posterior,
-    run,
-    store,
-    symmetry,
-    trees,
-)
+from symjax import run, store, symmetry, trees
 from symjax.approximations import ensemble, gaussian, mfvi
 from symjax.samplers import hmc
-from symjax.types import Data
 
 
-LEARNING_RATE, BATCH_SIZE = 1e-3, 100
 TRAJECTORY = 0.5
 """The paper's step size times its number of leapfrogs."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large the experiment is."""
-
-    num_train: int
-    num_test: int
-    width: int
-    num_epochs: int
-    num_chains: int
-    num_draws: int
-    num_warmup: int
-    step_size: float
-    num_samples: int
-    num_members: int = 5
-
-
-SCALES = {
-    "small": Scale(1000, 1000, 64, 200, 2, 100, 50, 5e-3, 50),
-    "medium": Scale(10_000, 10_000, 256, 50, 4, 100, 50, 2e-3, 100),
-    "paper": Scale(60_000, 10_000, 512, 50, 4, 1000, 50, 1e-3, 200),
-}
 
 
 @dataclass(frozen=True)
 class Options:
     """Reproduce Table 1 of Xiao, Liu and Bamler (2023)."""
 
-    scale: Literal["small", "medium", "paper"] = "small"
-    """small: minutes on 2 cores; medium: an hour there; paper: a GPU."""
-    data: str = "mnist"
-    """A data set of images, as `data.load` takes it."""
+    scale: Literal["tiny", "small", "paper"] = "small"
+    """tiny: seconds, to try it; small: minutes of two cores; paper: their settings."""
+    data: str | None = None
+    """A data set of images, as `data.load` takes it. Default: mnist; of tiny, digits.
+    """
     out: Path = Path("runs/xiao2023")
     """Folder of the runs, results.json, table.md and the figures."""
     minutes: float = 30.0
@@ -90,58 +71,11 @@ class Options:
     seed: int = 0
 
 
-class Problem(NamedTuple):
-    """The posterior, its symmetries and its data."""
-
-    apply: Any
-    init: Any
-    log_posterior: Any
-    spec: Any
-    train: Data
-    test: Data
-    scale: Scale
-    config: dict[str, Any]
-    key: Any
-
-
 def main():
-    options = tyro.cli(Options)
-    problem = build(options.data, SCALES[options.scale], options.seed)
+    options = tyro.cli(Options, description=__doc__)
+    problem = build(options.data or DATA[options.scale], options.scale, options.seed)
     reproduce(problem, options.out, options.minutes)
     print(options.out.joinpath("table.md").read_text())
-
-
-def build(name, scale, seed):
-    dataset = datasets.load(name)
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.permutation(len(dataset.train.y))[: scale.num_train])
-    low, high = dataset.train.x.min(), dataset.train.x.max()
-
-    def part(examples, rows):
-        # The smallest number is that of a blank pixel: blank becomes exactly 0.
-        x = ((examples.x[rows] - low) / (high - low)).reshape(len(rows), -1)
-        return Data(x, examples.y[rows], examples.mask[rows])
-
-    train = part(dataset.train, rows)
-    test = part(dataset.test, np.arange(len(dataset.test.y))[: scale.num_test])
-    model = models.build(
-        "mlp", dataset.num_outputs, widths=(scale.width,), activation="relu"
-    )
-    log_posterior = posterior.build(
-        model.apply, densities.prior("normal"), densities.categorical
-    )
-    params = model.init(jax.random.key(0), train.x[:1])
-    return Problem(
-        model.apply,
-        lambda key: model.init(key, train.x[:1]),
-        log_posterior,
-        symmetry.infer(model.apply, params, train.x[:2]),
-        train,
-        test,
-        scale,
-        {"scale": asdict(scale), "data": dataset.fingerprint, "seed": seed},
-        jax.random.key(seed),
-    )
 
 
 def reproduce(problem, out, minutes):
@@ -333,4 +267,4 @@ def align(problem, path, source, match, reference):
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

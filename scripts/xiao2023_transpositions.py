@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import papers
 import tyro
-from xiao2023_compact import BATCH_SIZE, LEARNING_RATE, SCALES, build
+from xiao2023_problem import BATCH_SIZE, DATA, LEARNING_RATE, build
 
 from symjax import symmetry
 from symjax.approximations import ensemble
@@ -38,17 +39,18 @@ POSITIONS = np.linspace(0, 1, 11)
 class Options:
     """Transpositions between networks."""
 
-    scale: Literal["small", "medium", "paper"] = "small"
+    scale: Literal["tiny", "small", "paper"] = "small"
     """How large network and data are, as in xiao2023_compact.py."""
-    data: str = "mnist"
-    """A data set of images, as `data.load` takes it."""
+    data: str | None = None
+    """A data set of images, as `data.load` takes it. Default: mnist; of tiny, digits.
+    """
     out: Path = Path("runs/transpositions")
     seed: int = 0
 
 
 def main():
-    options = tyro.cli(Options)
-    problem = build(options.data, SCALES[options.scale], options.seed)
+    options = tyro.cli(Options, description=__doc__)
+    problem = build(options.data or DATA[options.scale], options.scale, options.seed)
     results = experiment(problem)
     options.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results | {"config": problem.config}, indent=2)
@@ -124,4 +126,4 @@ def table(trials):
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -133,9 +133,11 @@ def product(
     """
     # XLA has no such products on a CPU: there rounded numbers are stored as float32.
     storage = jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
+    largest = float(jnp.finfo(dtype).max)
 
     def rounded(value: Any) -> Any:
-        return value.astype(dtype).astype(storage)
+        # Infinities would become NaN in the next product, and the chain stand still.
+        return jnp.clip(value, -largest, largest).astype(dtype).astype(storage)
 
     def result(one: Any, other: Any) -> Any:
         return rounded(multiply(one, other, storage)).astype(jnp.float32)

@@ -100,18 +100,7 @@ def sample(
     checks.at_least(1, num_moves=num_moves, num_steps=num_steps)
     if not 0 < target_ess < 1:
         raise ValueError(f"`target_ess` must be between 0 and 1, got {target_ess}.")
-    num_particles = len(jax.tree.leaves(particles)[0])
-    if num_particles < 10:
-        raise ValueError(f"`particles` must be 10 or more, got {num_particles}.")
-    particles = jax.tree.map(jnp.asarray, particles)
-    values = jax.jit(jax.vmap(log_likelihood, (0, None)))(particles, data)
-    if not np.isfinite(values).all():
-        raise ValueError(
-            "`particles` must have finite log likelihoods, but "
-            f"{int(np.sum(~np.isfinite(values)))} of {num_particles} have not."
-        )
-    num_params = trees.size(particles) // num_particles
-    carry = (particles, values, jnp.zeros(()), jnp.asarray(num_params**-0.25))
+    carry = _begin(log_likelihood, particles, data)
     exponents, acceptance, log_evidence = [0.0], [], 0.0
     while exponents[-1] < 1:
         stage_key = jax.random.fold_in(key, len(acceptance))
@@ -137,6 +126,30 @@ def sample(
     return Result(carry[0], log_evidence, np.array(exponents), np.array(acceptance))
 
 
+def _begin(
+    log_likelihood: Callable[[Params, Any], Float[Array, ""]],
+    particles: Params,
+    data: Any,
+) -> tuple[Params, Float[Array, " particle"], Float[Array, ""], Float[Array, ""]]:
+    """Particles, their log likelihoods, b and the step size, as stages carry them.
+
+    Raises:
+        ValueError: if there are too few particles, or some have no likelihood.
+    """
+    num_particles = len(jax.tree.leaves(particles)[0])
+    if num_particles < 10:
+        raise ValueError(f"`particles` must be 10 or more, got {num_particles}.")
+    particles = jax.tree.map(jnp.asarray, particles)
+    values = jax.jit(jax.vmap(log_likelihood, (0, None)))(particles, data)
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "`particles` must have finite log likelihoods, but "
+            f"{int(np.sum(~np.isfinite(values)))} of {num_particles} have not."
+        )
+    num_params = trees.size(particles) // num_particles
+    return particles, values, jnp.zeros(()), jnp.asarray(num_params**-0.25)
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _stage(
     log_prior: Callable[[Params], Float[Array, ""]],
@@ -151,18 +164,10 @@ def _stage(
     particles, values, exponent, step_size = carry
     num_moves, num_steps = counts
     num_particles = len(values)
-    added = ess.ess_solver(
-        lambda _: values, particles, target_ess, 1 - exponent, solver.dichotomy
-    )
-    # The last one is exactly 1, however the sum was rounded.
-    exponent = jnp.where(added >= 1 - exponent, 1.0, exponent + added)
-    log_weights = added * values
-    total = logsumexp(log_weights)
     resample_key, key = jax.random.split(key)
-    chosen = resampling.systematic(
-        resample_key, jnp.exp(log_weights - total), num_particles
+    particles, exponent, gain = _resample(
+        resample_key, particles, values, exponent, target_ess
     )
-    particles = jax.tree.map(lambda leaf: leaf[chosen], particles)
     inverse_mass = jax.tree.map(lambda leaf: jnp.var(leaf, axis=0) + 1e-12, particles)
     metric = energies.metric(inverse_mass)
 
@@ -186,5 +191,24 @@ def _stage(
     (states, step_size), rates = jax.lax.scan(move, (states, step_size), keys)
     particles = states.position
     values = jax.vmap(log_likelihood, (0, None))(particles, data)
-    gain = total - jnp.log(num_particles)
     return (particles, values, exponent, step_size), gain, jnp.mean(rates)
+
+
+def _resample(
+    key: Key,
+    particles: Params,
+    values: Float[Array, " particle"],
+    exponent: Float[Array, ""],
+    target_ess: float,
+) -> tuple[Params, Float[Array, ""], Float[Array, ""]]:
+    """Particles drawn by the weights of the next b; b, and the gain of log evidence."""
+    added = ess.ess_solver(
+        lambda _: values, particles, target_ess, 1 - exponent, solver.dichotomy
+    )
+    # The last one is exactly 1, however the sum was rounded.
+    exponent = jnp.where(added >= 1 - exponent, 1.0, exponent + added)
+    log_weights = added * values
+    total = logsumexp(log_weights)
+    chosen = resampling.systematic(key, jnp.exp(log_weights - total), len(values))
+    particles = jax.tree.map(lambda leaf: leaf[chosen], particles)
+    return particles, exponent, total - jnp.log(len(values))

@@ -251,6 +251,42 @@ def test_a_file_of_predictions_needs_no_data(wine, tmp_path, capsys):
     assert "`--labels` must be left out, since b.npz has them" in said(capsys)
 
 
+def test_a_file_of_a_regression_needs_no_data(diabetes, tmp_path, capsys):
+    bundle = load(diabetes / "b.npz")
+    targets, rng = bundle["test/targets"][:, 0], np.random.default_rng(0)
+    mean = rng.normal(targets.mean(), targets.std(), len(targets))
+    std = rng.uniform(20, 50, len(targets))
+    np.savetxt(tmp_path / "mine.csv", np.stack([mean, std], 1), delimiter=",")
+    np.savez(tmp_path / "two.npz", mean=np.stack([mean, mean + 9])[..., None])
+    words = ["--reference", diabetes / "b.npz", "--predictions"]
+    files = [tmp_path / "mine.csv", tmp_path / "two.npz"]
+    itself = f"{diabetes / 'b.npz'}:predictions"
+    symjax("report", *words, *files, itself, "--out", tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    reference, one, two, same = summary["methods"].values()
+    error = mean - targets
+    assert one["rmse"] == pytest.approx(np.sqrt((error**2).mean()))
+    nll = -stats.norm.logpdf(targets, mean, std).mean()
+    assert one["nll"] == pytest.approx(nll)
+    centre = bundle["predictions/mean"].mean((0, 1), dtype=float)[:, 0]
+    off = np.sqrt(((mean - centre) ** 2).mean())
+    assert one["mean_distance"] == pytest.approx(off)
+    assert two["rmse"] == pytest.approx(np.sqrt(((error + 4.5) ** 2).mean()))
+    assert two.get("nll") is None
+    assert same["mean_distance"] == pytest.approx(0, abs=1e-9)
+    assert same["nll"] == pytest.approx(reference["nll"])
+    page = (tmp_path / "report.html").read_text()
+    assert "mine.csv" in page
+    assert "b.npz says of itself" in page
+    assert ">R-hat</span> of predictions</h2>" in page
+    capsys.readouterr()
+    symjax("evaluate", *words, files[0], "--temperature-scaling", code=2)
+    assert "`--temperature-scaling` must be left out for a regr" in said(capsys)
+    np.savetxt(tmp_path / "short.csv", mean[1:])
+    symjax("evaluate", *words, tmp_path / "short.csv", "--out", tmp_path, code=2)
+    assert "short.csv has 88 with 1" in said(capsys)
+
+
 def test_other_data_and_other_posteriors_are_told(wine, diabetes, capsys):
     symjax("evaluate", wine / "net", "--reference", "bundle:digits", code=2)
     text = said(capsys)

@@ -138,20 +138,18 @@ def test_published_predictions_are_read_by_the_name_of_the_task(script, data_fol
 
 
 def test_a_runs_probabilities_are_written_and_read_again(
-    script, runs, tmp_path, monkeypatch
+    script, runs, tmp_path, monkeypatch, capsys
 ):
-    run(
-        script, monkeypatch, "write", "imdb", runs / "imdb", "--out", tmp_path / "a.csv"
+    words = (script, monkeypatch, "write", "imdb")
+    run(*words, runs / "imdb", "--out", tmp_path / "a.csv")
+    assert (
+        "imdb_probs.csv of the competition has 25,000 rows" in capsys.readouterr().out
     )
-    run(
-        script,
-        monkeypatch,
-        "write",
-        "imdb",
-        tmp_path / "a.csv",
-        "--out",
-        tmp_path / "b.csv",
-    )
+    run(*words, tmp_path / "a.csv", "--out", tmp_path / "b.csv")
+    run(*words, tmp_path / "a.csv", "--out", tmp_path / "c.zip")
+    # Of classes a reference has an example a row, as a submission has.
+    zipped = script.read("imdb", str(tmp_path / "c.zip"), transposed=True)
+    assert np.array_equal(zipped, np.genfromtxt(tmp_path / "a.csv"))
     kept = store.open(runs / "imdb")
     built = records.posterior_of(kept)
     logits = evaluation.predict(built.apply, kept.read(), built.dataset.test.x)
@@ -159,7 +157,9 @@ def test_a_runs_probabilities_are_written_and_read_again(
     for name in ("a.csv", "b.csv"):
         np.testing.assert_allclose(np.genfromtxt(tmp_path / name), expected, rtol=1e-5)
     with pytest.raises(SystemExit, match="regression, which imdb is not"):
-        run(script, monkeypatch, "write", "imdb", runs / "uci")
+        run(*words, runs / "uci")
+    with pytest.raises(SystemExit, match="imdb has 2 classes, where cifar has 10"):
+        run(*words[:3], "cifar", runs / "imdb")
 
 
 def test_a_runs_samples_are_of_the_mixture_in_the_unit_of_the_file(
@@ -209,8 +209,9 @@ def test_wrong_files_are_refused(script, tmp_path, monkeypatch, name, text, mess
     path = tmp_path / "mine.csv"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(SystemExit, match=message):
-        run(script, monkeypatch, "score", name, path, "--reference", path)
+    for file in (path, path.with_suffix(".npz")) if text is None else (path,):
+        with pytest.raises(SystemExit, match=message):
+            run(script, monkeypatch, "score", name, file, "--reference", path)
 
 
 def test_files_of_other_examples_are_refused(script):

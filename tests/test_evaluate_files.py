@@ -1,23 +1,10 @@
 """`symjax evaluate` of files alone: too few test points, and labels that do not fit."""
 
-import sys
+import json
 
 import numpy as np
 import pytest
-
-from symjax import cli
-
-
-def evaluate(*words, code):
-    """Run the command in this process and expect its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["symjax", "evaluate", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    assert status == code
+from commands import symjax
 
 
 @pytest.fixture
@@ -36,9 +23,10 @@ def files(tmp_path):
 def test_too_few_points_for_a_bin_are_told(files, capsys):
     common = ("--out", files)
     for number, code in (("-14", 2), ("", 0)):
-        evaluate(
-            "--reference", files / f"a{number}", "--predictions", files / f"b{number}",
-            "--labels", files / f"labels{number}", *common, code=code,
+        symjax(
+            "evaluate", "--reference", files / f"a{number}", "--predictions",
+            files / f"b{number}", "--labels", files / f"labels{number}", *common,
+            code=code,
         )  # fmt: skip
     said = capsys.readouterr().err
     assert "There are too few points: 14 examples, for 15 bins" in said
@@ -46,9 +34,8 @@ def test_too_few_points_for_a_bin_are_told(files, capsys):
     for name in "ab":
         rows = np.loadtxt(files / name)[:1]
         np.savetxt(files / f"{name}-1", rows)
-    evaluate(
-        "--reference", files / "a-1", "--predictions", files / "b-1", *common, code=0
-    )
+    two = ("--reference", files / "a-1", "--predictions", files / "b-1")
+    symjax("evaluate", *two, *common)
 
 
 def test_labels_that_do_not_fit_are_told_without_a_traceback(files, capfd):
@@ -74,9 +61,9 @@ def test_labels_that_do_not_fit_are_told_without_a_traceback(files, capfd):
         "other.npz": "there is no array 'labels', but classes",
         "labels-14": "must hold 15 whole numbers",
     }.items():
-        evaluate(
-            "--reference", files / "a", "--predictions", files / "b", "--labels",
-            files / name, "--out", files, code=2,
+        symjax(
+            "evaluate", "--reference", files / "a", "--predictions", files / "b",
+            "--labels", files / name, "--out", files, code=2,
         )  # fmt: skip
         said = capfd.readouterr().err
         assert "`--labels`: " in said
@@ -88,8 +75,19 @@ def test_labels_that_do_not_fit_are_told_without_a_traceback(files, capfd):
 def test_probabilities_that_are_no_real_numbers_are_told(files, capfd):
     probs = np.loadtxt(files / "b")
     np.savez(files / "complex.npz", p=probs + 0j)
-    evaluate(
-        "--reference", files / "a", "--predictions", files / "complex.npz", "--out",
-        files, code=2,
+    symjax(
+        "evaluate", "--reference", files / "a", "--predictions",
+        files / "complex.npz", "--out", files, code=2,
     )  # fmt: skip
     assert "can't be read as an array of numbers" in capfd.readouterr().err
+
+
+def test_files_of_one_name_are_called_by_their_folders(files, capsys):
+    (files / "other").mkdir()
+    np.savetxt(files / "other" / "a", np.loadtxt(files / "b"))
+    words = ("--reference", files / "a", "--predictions", files / "other" / "a")
+    symjax("evaluate", *words, "--out", files)
+    methods = json.loads((files / "summary.json").read_text())["methods"]
+    assert list(methods) == [str(files / "a"), str(files / "other" / "a")]
+    symjax("evaluate", *words[:3], files / "a", "--out", files, code=2)
+    assert "must have names of their own" in capsys.readouterr().err

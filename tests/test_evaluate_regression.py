@@ -80,12 +80,34 @@ def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_pa
         assert row.get(name) is None
 
 
+def test_a_file_scores_as_the_run_that_wrote_it(runs, tmp_path):
+    mean, std = mixtures(runs / "two")
+    np.savez(
+        tmp_path / "g.npz",
+        **{"two/mean": mean[:, :, None], "two/std": np.full((*mean.shape, 1), std)},
+    )
+    file = f"{tmp_path}/g.npz:two"
+    common = ("--out", tmp_path)
+    symjax(
+        "evaluate", "--reference", runs / "three", runs / "two", "--predictions", file,
+        *common,
+    )  # fmt: skip
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    of_run, of_file = (summary["methods"][name] for name in ("two", "g.npz:two"))
+    for name in ("rmse", "nll", "mean_distance", "wasserstein", "mmd_function"):
+        assert of_file[name] == pytest.approx(of_run[name], rel=1e-4), name
+    symjax("evaluate", runs / "three", "--reference", file, *common)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["methods"]["three"]["mean_distance"] == pytest.approx(
+        of_run["mean_distance"], rel=1e-4
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("--ood", "noise"),
         ("--shift", "rotate"),
-        ("--predictions", "mine.csv"),
         ("--temperature-scaling",),
     ],
 )

@@ -1,14 +1,17 @@
 """How processes find each other, what they compare, and who watches whom."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jax
@@ -33,8 +36,8 @@ def test_a_process_knows_its_place():
     assert hosts.find("auto", {}) is None
     # Of JAX alone, which other programs read too.
     assert hosts.find("auto", {hosts.ADDRESS: "ten:8476"}) is None
-    assert hosts.find("auto", VARIABLES) == ("ten:8476", 4, 3, False)
-    assert hosts.find("[fe80::1]:80,2,0", VARIABLES) == ("[fe80::1]:80", 2, 0, False)
+    assert hosts.find("auto", VARIABLES) == ("ten:8476", 4, 3, None)
+    assert hosts.find("[fe80::1]:80,2,0", VARIABLES) == ("[fe80::1]:80", 2, 0, None)
     # A shell of Slurm, and one of its tasks among none.
     assert hosts.find("auto", {"SLURM_NTASKS": "4", "SLURM_JOB_ID": "1"}) is None
 
@@ -64,12 +67,16 @@ def test_a_wrong_place_is_refused(word, message):
 
 
 def meet(places, seconds=20.0):
-    """What each of several processes gets from their meeting, here in threads."""
-    found = [None] * len(places)
+    """What each of several processes gets from their meeting, here in threads.
+
+    They leave it one after another, which is no loss.
+    """
+    found, lost = [None] * len(places), []
 
     def one(i):
         try:
-            found[i] = meeting.meet(places[i], seconds)
+            with meeting.meet(places[i], seconds, lost.append) as found[i]:
+                time.sleep(0.1 * ((places[i].identity + 1) % 3))
         except (RuntimeError, ValueError) as error:
             found[i] = error
 
@@ -78,6 +85,7 @@ def meet(places, seconds=20.0):
         thread.start()
     for thread in threads:
         thread.join(seconds + 20)
+    assert not lost
     return found
 
 
@@ -105,6 +113,25 @@ def test_hosts_that_were_started_differently_are_refused():
     address = free_address()
     for error in meet([hosts.Place(address, 3, 0), hosts.Place(address, 2, 1)]):
         assert "started as one of 2, host 0" in str(error)
+
+
+def test_a_host_may_be_started_again_while_others_are_waited_for():
+    """Its first process has ended; two that live are refused, see above."""
+    address = free_address()
+    said = json.dumps({"identity": 1, "number": 3, "name": "the first one"})
+    all_names = [os.uname().nodename] * 3
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(meet, [hosts.Place(address, 3, 0)])
+        connected = False
+        while not connected:
+            with (
+                contextlib.suppress(ConnectionRefusedError),
+                socket.create_connection(address.split(":")) as connection,
+            ):
+                connection.sendall(said.encode() + b"\n")
+                connected = True
+        assert meet([hosts.Place(address, 3, i) for i in (1, 2)]) == [all_names] * 2
+        assert first.result() == [all_names]
 
 
 def test_last_words_are_said_if_the_end_was_not(tmp_path):
@@ -224,26 +251,31 @@ class Enough(Exception):
     """Of what a start does."""
 
 
-def test_jax_is_told_of_the_time_outs_and_leaves_sigterm_alone(monkeypatch):
+def test_jax_is_told_its_place_and_time_outs_and_leaves_sigterm_alone(monkeypatch):
     told, before = {}, signal.getsignal(signal.SIGTERM)
 
-    def initialize(*_, **options):
-        told.update(options)
+    def initialize(*place, **options):
+        told.update(options, place=place)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # As JAX does, in its own way.
 
     def watch(*_):
         raise Enough
 
-    monkeypatch.setattr(runtime, "meet", lambda *_: ["one", "two"])
+    mine = hosts.Place("ten:8476", 2, 1, (3,))
+    monkeypatch.setattr(runtime, "find", lambda _: mine)
+    company = contextlib.nullcontext(["one", "two"])
+    monkeypatch.setattr(runtime, "meet", lambda *_: company)
     monkeypatch.setattr(runtime, "Watch", watch)
     monkeypatch.setattr(runtime.xla_bridge, "backends_are_initialized", lambda: False)
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     try:
         with pytest.raises(Enough):
-            hosts.start("ten:8476,2,1", hosts.Timeouts(7, 11, 13))
+            hosts.start("auto", hosts.Timeouts(7, 11, 13))
         assert signal.getsignal(signal.SIGTERM) == before
     finally:
         signal.signal(signal.SIGTERM, before)
+    assert told["place"] == mine
+    assert told["cluster_detection_method"] == "deactivate", "JAX would choose a GPU"
     assert told["heartbeat_timeout_seconds"] == runtime._patience_of_jax(7)
     assert told["shutdown_timeout_seconds"] == 11
     assert told["initialization_timeout"] == 13

@@ -26,9 +26,29 @@ def test_slurm(environ):
     """The port is made of the job's number."""
     environ(SLURM_JOB_ID="4097", SLURM_STEP_NODELIST="node[07-08]", SLURM_NTASKS="2")
     environ(SLURM_PROCID="1", SLURM_LOCALID="0")
-    assert hosts.find("auto") == ("node07:61441", 2, 1, True)
+    assert hosts.find("auto") == ("node07:61441", 2, 1, (0,))
     environ(SLURM_NTASKS="1")
     assert hosts.find("auto") is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "devices"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x3)"}, (1,)),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1,2(x2)"}, (1,)),
+        ({"SLURM_STEP_TASKS_PER_NODE": "12(x2)"}, (1,)),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1"}, None),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, (1,)),
+        # As --gpus-per-task makes it.
+        ({"CUDA_VISIBLE_DEVICES": "0"}, None),
+        ({"JAX_LOCAL_DEVICE_IDS": "2,3"}, None),
+    ],
+)
+def test_gpus_that_are_its_own_already(environ, variables, devices):
+    environ(SLURM_JOB_ID="4097", SLURM_STEP_NODELIST="node[07-08]", SLURM_NTASKS="4")
+    environ(SLURM_PROCID="3", SLURM_LOCALID="1", **variables)
+    assert hosts.find("auto") == ("node07:61441", 4, 3, devices)
 
 
 def test_open_mpi(environ, monkeypatch):
@@ -36,7 +56,9 @@ def test_open_mpi(environ, monkeypatch):
     environ(OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK="3")
     environ(OMPI_COMM_WORLD_LOCAL_RANK="1", OMPI_MCA_orte_hnp_uri=uri)
     port = 1531576320 // 2**12 % 2**12 + 61440
-    assert hosts.find("auto") == (f"10.96.0.1:{port}", 4, 3, True)
+    assert hosts.find("auto") == (f"10.96.0.1:{port}", 4, 3, (1,))
+    environ(OMPI_COMM_WORLD_LOCAL_SIZE="1")
+    assert hosts.find("auto") == (f"10.96.0.1:{port}", 4, 3, None)
     monkeypatch.delenv("OMPI_MCA_orte_hnp_uri")
     with pytest.raises(ValueError, match=r"Open MPI .*Give `--distributed HOST:PORT"):
         hosts.find("auto")
@@ -60,7 +82,7 @@ def tpus(environ, monkeypatch):
 
 def test_a_slice_in_kubernetes(environ, tpus):
     environ(TPU_WORKER_HOSTNAMES="a-0.a,a-1.a,a-2.a", TPU_WORKER_ID="2")
-    assert hosts.find("auto") == ("a-0.a:8476", 3, 2, True)
+    assert hosts.find("auto") == ("a-0.a:8476", 3, 2, None)
     environ(TPU_WORKER_HOSTNAMES="a-0.a", TPU_WORKER_ID="0")
     assert hosts.find("auto") is None
 
@@ -72,13 +94,13 @@ def test_several_slices_in_kubernetes(environ, tpus, workers, place):
     """Also where each of them is of one host."""
     environ(TPU_WORKER_HOSTNAMES=workers, TPU_WORKER_ID="0", MEGASCALE_SLICE_ID="1")
     environ(MEGASCALE_NUM_SLICES="2", MEGASCALE_COORDINATOR_ADDRESS="a-0.a:80")
-    assert hosts.find("auto") == ("a-0.a:8476", *place, True)
+    assert hosts.find("auto") == ("a-0.a:8476", *place, None)
 
 
 def test_cloud_tpu_vms(tpus):
     tpus["agent-worker-number"] = "1"
     tpus["worker-network-endpoints"] = "x:0:10.0.0.1,y:1:10.0.0.2"
-    assert hosts.find("auto") == ("10.0.0.1:8476", 2, 1, True)
+    assert hosts.find("auto") == ("10.0.0.1:8476", 2, 1, None)
     tpus["worker-network-endpoints"] = "x:0:10.0.0.1"
     tpus["agent-worker-number"] = "0"
     assert hosts.find("auto") is None
@@ -100,7 +122,7 @@ def test_a_job_of_kubernetes(environ, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "kubernetes", package)
     environ(KUBERNETES_SERVICE_HOST="10.0.0.1", JOB_COMPLETION_INDEX="3")
-    assert hosts.find("auto") == ("chains-w-0-0.chains:55527", 4, 3, True)
+    assert hosts.find("auto") == ("chains-w-0-0.chains:55527", 4, 3, None)
     # A job of one.
     job.spec.parallelism, job.metadata.name = 1, "alone"
     assert hosts.find("auto") is None

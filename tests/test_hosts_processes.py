@@ -128,6 +128,32 @@ def test_a_host_that_is_asked_to_stop_saves_with_all_others(tmp_path):
     assert codes == [42], outputs
 
 
+STARTING = """
+import os, sys, time, jax
+from symjax import hosts
+def fail(*a, **k):
+    time.sleep(1)
+    os._exit(9)
+if hosts.find("auto").identity == int(sys.argv[1]):
+    jax.distributed.initialize = fail
+hosts.start()
+"""
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_host_that_is_lost_while_jax_starts_is_named(lost):
+    """JAX would wait for a minute, and end all without a name."""
+    with processes([["-c", STARTING, lost]] * 3) as started:
+        started[lost].wait(60)
+        begin = time.monotonic()
+        codes, outputs = collect(started, 30)
+        assert time.monotonic() - begin < 5
+    assert codes == [9 if host == lost else 75 for host in range(3)], outputs
+    for host in {0, 1, 2} - {lost}:
+        assert f"Host {lost} (" in outputs[host]
+        assert "was lost while JAX's runtime started" in outputs[host]
+
+
 FAULT = (
     "import symjax.progress as p\n"
     "def bar(*a, **k): raise KeyError('no such thing')\n"

@@ -22,12 +22,16 @@ from symjax.types import Data
 
 @pytest.fixture(scope="module")
 def scripts():
-    """The four modules, which import each other by name."""
+    """The modules, which import each other by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
         main = importlib.import_module("izmailov2021_uci")
     return SimpleNamespace(
-        main=main, methods=main.methods, problems=main.problems, scores=main.scores
+        main=main,
+        hmc=main.hamiltonian,
+        methods=main.methods,
+        problems=main.problems,
+        scores=main.scores,
     )
 
 
@@ -38,6 +42,7 @@ def reproduced(scripts, tmp_path_factory):
     scale = scripts.methods.Scale(2, 2, 0.05, 0.05, 2, (20,), (1e-6, 1e6), 500)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scripts.main.SCALES, "tiny", scale)
+        patch.setattr(scripts.methods, "DESCENT", 20)
         words = f"uci --scale tiny --data diabetes --out {out}"
         patch.setattr("sys.argv", [*words.split(), "--minutes", "1e-9"])
         with pytest.raises(SystemExit, match=r"diabetes, hmc: .* Call again to go on"):
@@ -172,20 +177,22 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
             densities.prior("normal", variance=variance),
             densities.gaussian(noise),
         ),
+        lambda outputs: jnp.full_like(outputs, 1 / noise**2),
+        variance,
     )
     task = scripts.methods.Task(
         linear,
         scripts.main.SCALES["tiny"],
-        scripts.methods.Setting(variance, 0.04, 3, 0, 800),
+        scripts.methods.Setting(variance, 20, 20, 800, 1),
         jax.random.key(0),
         {},
         tmp_path,
         tmp_path,
         None,
     )
-    made = scripts.methods.sample_hmc(task)
-    assert made.told["gradients_a_chain"] == 800 * 3
-    assert 0.8 < made.told["acceptance"] < 1
+    made = scripts.hmc.sample_hmc(task)
+    assert made.told["gradients_a_chain"] == (20 + 20 + 800) * 20
+    assert 0.8 < made.told["acceptance"] <= 1
     for i in range(2):
         covariance = np.linalg.inv(x[i].T @ x[i] / noise**2 + np.eye(2) / variance)
         centre = covariance @ x[i].T @ y[i, :, 0] / noise**2

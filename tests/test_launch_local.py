@@ -79,13 +79,50 @@ def test_each_process_knows_its_place(program, capfd):
     ]
 
 
-def test_each_process_has_gpus_of_its_own():
+def gpus_of(num_processes, num_devices):
     plan = launching.processes(
-        ["x"], num_processes=2, num_devices=2, port=1, platform="cuda"
+        ["x"],
+        num_processes=num_processes,
+        num_devices=num_devices,
+        port=1,
+        platform="cuda",
     )
-    visible = [process.environment["CUDA_VISIBLE_DEVICES"] for process in plan]
-    assert visible == ["0,1", "2,3"]
     assert "JAX_NUM_CPU_DEVICES" not in plan[0].environment
+    return [process.environment["CUDA_VISIBLE_DEVICES"] for process in plan]
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """A machine of four GPUs, one of them in parts."""
+    listed = "".join(
+        f"GPU {i}: NVIDIA H200 (UUID: GPU-{i})\n  MIG 1g.18gb Device 0: (UUID: MIG-0)\n"
+        for i in range(4)
+    )
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --list-gpus ] && printf "{listed}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_each_process_has_gpus_of_its_own(nvidia_smi, monkeypatch):
+    assert gpus_of(2, 2) == ["0,1", "2,3"]
+    with pytest.raises(ValueError, match="which are 6, but here are 4"):
+        gpus_of(3, 2)
+    # A batch system has given this program some of the machine's.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-3,7")
+    assert gpus_of(3, 1) == ["5", "GPU-3", "7"]
+    with pytest.raises(ValueError, match="which are 4, but here are 3"):
+        gpus_of(2, 2)
+
+
+def test_gpus_where_there_are_none_are_refused(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for options in ([], ["--dry-run"]):
+        words = ["local", "--platform", "cuda", *options, "--", sys.executable]
+        assert launch.main(words) == 2
+        assert "but here are 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

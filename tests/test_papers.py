@@ -117,7 +117,7 @@ def test_every_row_of_laurent_has_words_that_are_understood():
 
 @pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
 def test_priors_of_all_families_have_the_variance(family):
-    words = load("izmailov2021_parts").prior(family, 0.025).split()
+    words = load("izmailov2021_words").prior(family, 0.025).split()
     scale = float(words[-1])
     options = {"scales": (scale, scale / 10)} if family == "mixture" else {}
     prior = densities.prior(family, **(options or {"scale": scale}))
@@ -126,7 +126,7 @@ def test_priors_of_all_families_have_the_variance(family):
 
 def test_a_table_has_the_published_numbers_beside_ours():
     papers = load("papers")
-    table = papers.Table(
+    table = load("paper_tables").Table(
         "Methods",
         {"SGLD": {"accuracy": 0.9154, "R-hat": float("inf")}, "HMC": {"R-hat": 1.0}},
         {"SGLD": {"accuracy": 0.91}, "MFVI": {"accuracy": 0.5}},
@@ -182,6 +182,13 @@ def test_a_second_call_skips_what_is_finished_and_refuses_other_options(imdb, ca
     assert (imdb / "hmc" / "commit.json").stat().st_mtime_ns == before
     with pytest.raises(SystemExit, match="other options"):
         run("izmailov2021_imdb", "--seed", 1, "--out", imdb)
+
+
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "laurent2024_table"])
+def test_methods_that_are_none_are_told(name, tmp_path):
+    with pytest.raises(SystemExit, match="got 'ensembel'. Did you mean ensemble"):
+        run(name, "--only", "ensembel", "--out", tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_methods_and_corruptions_are_compared_with_hmc(tmp_path):

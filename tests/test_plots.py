@@ -232,6 +232,12 @@ def test_rhat_says_that_it_is_withheld_where_there_is_no_number():
     assert right.texts[0].get_text() == "0% below 1.01"
 
 
+def test_rhat_has_no_panel_of_weights_that_are_not_known():
+    (only,) = axes_of(plots.rhat(None, np.array([1.2])))
+    assert only.get_title("left") == "Predictions (1)"
+    assert only.get_ylabel() == "share"
+
+
 def test_scores_join_every_method_to_the_line_and_name_a_missing_value():
     values = {"Agreement": {"a": 0.9, "b": np.nan}}
     (ax,) = axes_of(plots.scores(values, {"Agreement": 0.99}))

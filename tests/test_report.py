@@ -614,7 +614,7 @@ def test_without_aligned_weights_the_table_has_what_there_is():
     one = compared(reference=report.Method("HMC", logits(4, chains=1)), weight=None)
     shown = "\n".join(console_lines(report.convergence_table(one)))
     assert "ESS" in shown
-    assert "R-hat" not in shown.replace("R-hat of weights", "")
+    assert "R-hat" not in shown.replace("R-hat of predictions", "")
     page = report.render(one._replace(methods=()), [], {})
     assert "MMD" not in page
     few = compared(reference=report.Method("HMC", logits(4, draws=1)), weight=None)

@@ -134,6 +134,21 @@ def test_gradients_of_any_size_survive_in_float16(size):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+def test_what_is_past_the_largest_number_of_float16_stays_finite():
+    """Forwards and backwards: an infinity would make the next product NaN."""
+
+    def apply(params, x):
+        return (x @ params["a"]) @ params["b"] @ params["c"]
+
+    x = np.ones((2, 1), np.float32)
+    params = {key: np.full((1, 1), 6e3, np.float32) for key in "abc"}
+    outputs = round_products(apply, "float16")(params, x)
+    np.testing.assert_array_equal(outputs, 65504)
+    found = gradients(at_precision(apply, "float16"), params, x)["a"]
+    # 2^7 and twice 6,000 are past 65,504; two examples are added up, and scaled back.
+    np.testing.assert_array_equal(found, 2 * 65504 / 2**7)
+
+
 def test_a_gradient_is_scaled_by_a_power_of_two_for_each_chain():
     seen = []
 

@@ -61,3 +61,40 @@ def test_archives_without_the_array_are_refused(tmp_path):
     for name in ("broken.npz", "bytes.txt", "empty.npz"):
         with pytest.raises(store.StoreError, match=f"{name} can't be read"):
             store.read_probs(tmp_path / name)
+
+
+def test_reads_means_and_their_noise(tmp_path):
+    mean, std = np.arange(24.0).reshape(2, 3, 4), np.ones((2, 3, 4))
+    np.savez(tmp_path / "a.npz", mean=mean, std=std, **{"b/mean": mean[0, :, 0]})
+    found = store.read_gaussians(tmp_path / "a.npz", 4)
+    np.testing.assert_array_equal(found[0], mean[:, None])
+    np.testing.assert_array_equal(found[1], std[:, None])
+    found, none = store.read_gaussians(f"{tmp_path}/a.npz:b", 1)
+    assert (found.shape, none) == ((1, 1, 3, 1), None)
+    table = np.hstack([mean[0], std[0] + 1])
+    np.savetxt(tmp_path / "a.txt", table)
+    found = store.read_gaussians(tmp_path / "a.txt", 4)
+    np.testing.assert_array_equal(np.squeeze(found), [mean[0], std[0] + 1])
+    assert store.read_gaussians(tmp_path / "a.txt", 8)[1] is None
+
+
+def test_what_is_no_gaussian_is_refused_by_row(tmp_path):
+    mean, std = np.zeros((2, 3, 4, 1)), np.ones((2, 3, 4, 1))
+    std[1, 2, 3] = 0
+    archive = {"mean": mean, "std": std, "n/mean": mean + np.nan, "s/mean": mean[:1, 0]}
+    np.savez(
+        tmp_path / "a.npz", **archive, **{"s/std": mean, "t/mean": mean[0, 0, 0, 0]}
+    )
+    np.savetxt(tmp_path / "a.txt", np.ones((3, 3)))
+    for path, message in {
+        "a.npz": r"row 4 of chain 1 of draw 2 must have a `std` that is finite and "
+        r"above 0, got \[0.\]. So are 1 of 24 rows",
+        "a.npz:n": "row 1 of chain 0 of draw 0 must have a `mean` that is finite, got",
+        "a.npz:s": r"`std` must have the shape of `mean`, \(1, 4, 1\), got \(2, 3, 4",
+        "a.npz:t": r"must be \(example, output\), .* its shape is \(\)",
+        "a.npz:x": "must hold an array 'x/mean', and 'x/std' .*; it holds mean, std, n",
+        "a.txt": r"of 1 means, and behind them 1 standard .*; its shape is \(3, 3\)",
+        "none.npz": "There is no file",
+    }.items():
+        with pytest.raises(store.StoreError, match=message):
+            store.read_gaussians(f"{tmp_path}/{path}", 1)

@@ -1,7 +1,8 @@
-"""The reproduction of the compact posterior, far below its smallest scale."""
+"""The reproduction of the compact posterior, at its smallest scale."""
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,10 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:The run began with git commit")
 
 @pytest.fixture(scope="module")
 def scripts():
-    """The three modules, which import each other by name."""
+    """The modules, which import each other by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
-        names = ("compact", "evaluation", "transpositions")
+        names = ("compact", "evaluation", "problem", "transpositions")
         found = {n: importlib.import_module(f"xiao2023_{n}") for n in names}
     return SimpleNamespace(**found)
 
@@ -37,30 +38,26 @@ def script(scripts):
 
 
 @pytest.fixture(scope="module")
-def problem(script):
-    scale = script.Scale(
-        num_train=300,
-        num_test=200,
-        width=8,
-        num_epochs=300,
-        num_chains=2,
-        num_draws=12,
-        num_warmup=5,
-        step_size=0.03,
-        num_samples=20,
-        num_members=3,
-    )
-    return script.build("digits", scale, 0)
+def problem(scripts):
+    return scripts.problem.build("digits", "tiny", 0)
 
 
 @pytest.fixture(scope="module")
-def reproduced(script, problem, tmp_path_factory):
+def reproduced(script, tmp_path_factory):
     """The folder and its results, after a call whose time was over at once."""
     out = tmp_path_factory.mktemp("xiao2023")
+
+    def call(*words):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                sys, "argv", ["x", "--scale", "tiny", "--out", str(out), *words]
+            )
+            script.main()
+
     with pytest.raises(SystemExit, match="call again to go on"):
-        script.reproduce(problem, out, minutes=0.0)
+        call("--minutes", "0")
     assert 0 < store.open(out / "hmc").committed.iteration < 17
-    script.reproduce(problem, out, minutes=60.0)
+    call()
     return out, json.loads((out / "results.json").read_text())
 
 

@@ -121,25 +121,6 @@ def steps(wanted: JobSet, command: tuple[str, ...]) -> tuple[Step, ...]:
 
 def manifest(wanted: JobSet, command: tuple[str, ...]) -> dict[str, Any]:
     """The JobSet as Kubernetes takes it."""
-    job = {
-        "backoffLimit": 0,
-        "completions": wanted.num_hosts,
-        "parallelism": wanted.num_hosts,
-        "completionMode": "Indexed",
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {
-                        "containerName": "symjax",
-                        "operator": "In",
-                        "values": [1, 2],
-                    },
-                }
-            ]
-        },
-        "template": {"spec": _pod(wanted, command)},
-    }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -171,10 +152,25 @@ def manifest(wanted: JobSet, command: tuple[str, ...]) -> dict[str, Any]:
                 {
                     "name": "slice",
                     "replicas": wanted.num_slices,
-                    "template": {"spec": job},
+                    "template": {"spec": _job(wanted, command)},
                 }
             ],
         },
+    }
+
+
+def _job(wanted: JobSet, command: tuple[str, ...]) -> dict[str, Any]:
+    """A pod for each host of a slice; what a restart does not mend fails it."""
+    permanent = {"containerName": "symjax", "operator": "In", "values": [1, 2]}
+    return {
+        "backoffLimit": 0,
+        "completions": wanted.num_hosts,
+        "parallelism": wanted.num_hosts,
+        "completionMode": "Indexed",
+        "podFailurePolicy": {
+            "rules": [{"action": "FailJob", "onExitCodes": permanent}]
+        },
+        "template": {"spec": _pod(wanted, command)},
     }
 
 

@@ -198,7 +198,7 @@ def _add_slurm(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add = parser.add_argument
     add("--name", default="symjax", help="of the job and its files")
     add("--nodes", type=int, required=True, help="how many")
-    add("--tasks-per-node", type=int, default=1, help="one for each GPU")
+    add("--tasks-per-node", type=int, default=1, help="one for each GPU, or 1")
     add("--gpus-per-node", type=int, help="to ask for")
     add("--time", default="24:00:00", help="Slurm's limit")
     add("--save-seconds", type=int, default=300, help="before the limit: save and stop")

@@ -2,7 +2,8 @@
 
 Sources: the manual pages sbatch(1), srun(1) and scontrol(1); jax's
 _src/clusters/slurm_cluster.py, which reads the hosts and the coordinator's port from
-Slurm's variables and gives each task the GPU of its SLURM_LOCALID.
+Slurm's variables and gives each task the GPU of its SLURM_LOCALID (symjax: the only
+task of a node all of them).
 
 - `srun --kill-on-bad-exit=1` ends the step when one task fails. What srun says then is
   the highest exit code, mostly that of a task which Slurm has killed; so each task
@@ -25,7 +26,7 @@ class Batch:
     Attributes:
         name: Of the job and of its files.
         num_nodes: Nodes.
-        tasks_per_node: Processes of each: one for each GPU.
+        tasks_per_node: Processes of each: one for each GPU, or one for all of them.
         gpus_per_node: None where there are none to ask for.
         time: Slurm's limit, such as 24:00:00.
         save_seconds: Before that limit, when the program is told to save and stop.
@@ -84,24 +85,12 @@ def script(wanted: Batch, command: tuple[str, ...], checkout: str) -> str:
         command: The program and its arguments; `--out RUN` on a shared file system.
         checkout: The folder of symjax, on a shared file system.
     """
-    directives = [
-        f"--job-name={wanted.name}",
-        f"--nodes={wanted.num_nodes}",
-        f"--ntasks-per-node={wanted.tasks_per_node}",
-        f"--time={wanted.time}",
-        f"--signal=TERM@{wanted.save_seconds}",
-        "--requeue",
-        "--open-mode=append",
-        f"--output={wanted.name}-%j.log",
-    ]
-    if wanted.gpus_per_node is not None:
-        directives.append(f"--gpus-per-node={wanted.gpus_per_node}")
     worker = (wanted.python, f"{checkout}/tpu/worker.py")
     run = shlex.join((*worker, "exec", "--codes"))
     return "\n".join(
         [
             "#!/bin/bash",
-            *(f"#SBATCH {option}" for option in (*directives, *wanted.options)),
+            *(f"#SBATCH {option}" for option in _directives(wanted)),
             "",
             "# scancel, and Slurm's own preemption, tell this script as well as the",
             "# tasks: then it is not for the job to start itself again.",
@@ -125,16 +114,40 @@ def script(wanted: Batch, command: tuple[str, ...], checkout: str) -> str:
             'rm -rf "$codes"',
             'echo "attempt $restarts ended with exit code $code"',
             "",
-            "case $code in",
-            "0 | 1 | 2) exit $code ;;",
-            "esac",
-            '[ "$stopped" = no ] || exit $code',
-            f'if [ "$restarts" -ge {wanted.max_requeues} ]; then',
-            f'  echo "not requeued: {wanted.max_requeues} restarts are used up"',
-            "  exit $code",
-            "fi",
-            'scontrol requeue "$SLURM_JOB_ID"',
-            "sleep 60 # until Slurm ends this script",
+            *_ending(wanted.max_requeues),
             "",
         ]
     )
+
+
+def _directives(wanted: Batch) -> list[str]:
+    """The options of sbatch; those of the user last, which count."""
+    directives = [
+        f"--job-name={wanted.name}",
+        f"--nodes={wanted.num_nodes}",
+        f"--ntasks-per-node={wanted.tasks_per_node}",
+        f"--time={wanted.time}",
+        f"--signal=TERM@{wanted.save_seconds}",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={wanted.name}-%j.log",
+    ]
+    if wanted.gpus_per_node is not None:
+        directives.append(f"--gpus-per-node={wanted.gpus_per_node}")
+    return [*directives, *wanted.options]
+
+
+def _ending(max_requeues: int) -> list[str]:
+    """What the script does at the end of an attempt, with its exit code."""
+    return [
+        "case $code in",
+        "0 | 1 | 2) exit $code ;;",
+        "esac",
+        '[ "$stopped" = no ] || exit $code',
+        f'if [ "$restarts" -ge {max_requeues} ]; then',
+        f'  echo "not requeued: {max_requeues} restarts are used up"',
+        "  exit $code",
+        "fi",
+        'scontrol requeue "$SLURM_JOB_ID"',
+        "sleep 60 # until Slurm ends this script",
+    ]

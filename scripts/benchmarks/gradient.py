@@ -69,8 +69,9 @@ def _measure(name, built, rates, copy, options):
         program = problems.gradients(problem, count).lower(params, problem.data)
         compiled = program.compile()
         calls[variant] = lambda run=compiled, data=problem.data: run(params, data)
+        size = variant[1] or len(problem.data.y)
         if variant[1] == options.micro_batch:
-            bytes_moved[variant] = _bytes_of_one(problem, params, variant[1])
+            bytes_moved[variant] = _bytes_of_one(compiled, len(problem.data.y), size)
     times = figures.interleaved(calls, options.repeats)
     plain = problems.build(name, options.scale).log_density
     operations = count_operations(jax.vmap(jax.grad(plain), (0, None)))(
@@ -108,17 +109,14 @@ def _count(problem, params):
     return max(1, min(1000, round(0.25 / took)))
 
 
-def _bytes_of_one(problem, params, size):
+def _bytes_of_one(compiled, num_examples, size):
     """What XLA expects a gradient to move: of a micro-batch, times their number.
 
-    It counts what is in a loop once.
+    It counts what is in a loop once, that over the gradients and that over the
+    micro-batches in them.
     """
-    total = len(problem.data.y)
-    size = size or total
-    some = jax.tree.map(lambda leaf: leaf[:size], problem.data)
-    force = jax.jit(jax.vmap(jax.value_and_grad(problem.log_density), (0, None)))
-    costs = force.lower(params, some).compile().cost_analysis() or {}
-    return costs.get("bytes accessed", 0) * total / size
+    costs = compiled.cost_analysis() or {}
+    return costs.get("bytes accessed", 0) * num_examples / size
 
 
 def count_operations(function):

@@ -43,9 +43,11 @@ class Precision:
     num_climb: int = 300
     num_warmup: int = 60
     num_draws: int = 60
-    """Of each chain, in each repeat."""
+    """Of each chain, in each repeat; 0 leaves out acceptance and samples."""
     num_energies: int = 8
     """Trajectories whose energies are computed in float64; 0 leaves this out."""
+    lengths: tuple[float, ...] = ()
+    """Of these trajectories. Default: that of the chains."""
     repeats: int = 3
     out: Path = figures.OUT
 
@@ -66,19 +68,22 @@ def main(options):
     modes = sampling.climb(first, options.num_chains, options.num_climb)
     found, runs, base = [], {}, None
     for force, problem in built.items():
-        settled = sampling.settle(
-            problem,
-            modes,
-            length=options.length,
-            num_warmup=options.num_warmup,
-            step_size=options.step_size,
-            target=options.target,
-        )
-        base = base or settled
-        runs[force] = _sampler(problem, settled, options)
+        if base is None or options.num_draws:
+            settled = sampling.settle(
+                problem,
+                modes,
+                length=options.length,
+                num_warmup=options.num_warmup,
+                step_size=options.step_size,
+                target=options.target,
+            )
+            base = base or settled
+            runs[force] = _sampler(problem, settled, options)
         if options.num_energies:
             found += _energies(problem, force, base, options)
-    figures.report("precision", options, [*_compare(first, runs, options), *found])
+    if options.num_draws:
+        found = [*_compare(first, runs, options), *found]
+    figures.report("precision", options, found)
 
 
 def _sampler(problem, settled, options):
@@ -134,11 +139,10 @@ def _compare(problem, runs, options):
 
 def _energies(problem, force, settled, options):
     """Trajectories of the first chain, their energies here and in float64."""
-    num_steps = hamiltonian.count_steps(options.length, settled.step_size)
     position = jax.tree.map(lambda leaf: leaf[0], settled.params)
 
     @jax.jit
-    def trajectory(key, position, data):
+    def trajectory(key, position, data, num_steps):
         start = hamiltonian.evaluate(problem.log_density, position, data)
         momentum_key, _ = jax.random.split(key)
         metric = energies.metric(1.0)
@@ -154,17 +158,24 @@ def _energies(problem, force, settled, options):
         )
         return outcome.energy_change, momentum, end.position, end.momentum
 
-    true, ours = [], []
-    for key in jax.random.split(jax.random.key(4), options.num_energies):
-        change, *points = jax.device_get(trajectory(key, position, problem.data))
-        ours.append(float(change))
-        true.append(_change_in_float64(problem, jax.device_get(position), *points))
-    error = np.abs(np.array(ours) - true)
-    case = f"{problem.name}, force {force}, step of {options.forces[0]}"
-    return [
-        figures.figure(case, "true change of energy, size", "nats", np.abs(true)),
-        figures.figure(case, "error of the accept step's", "nats", error),
-    ]
+    found = []
+    for length in options.lengths or (options.length,):
+        num_steps = hamiltonian.count_steps(length, settled.step_size)
+        true, ours = [], []
+        for key in jax.random.split(jax.random.key(4), options.num_energies):
+            made = trajectory(key, position, problem.data, num_steps)
+            change, *points = jax.device_get(made)
+            ours.append(float(change))
+            start = jax.device_get(position)
+            true.append(_change_in_float64(problem, start, *points))
+        error = np.abs(np.array(ours) - true)
+        case = f"{problem.name}, force {force}, step {settled.step_size:.3g} of "
+        case += f"{options.forces[0]}, {num_steps} leapfrogs"
+        found += [
+            figures.figure(case, "true change of energy", "nats", true),
+            figures.figure(case, "error of the accept step's", "nats", error),
+        ]
+    return found
 
 
 def _change_in_float64(problem, start, momentum, end, end_momentum):

@@ -16,11 +16,14 @@ class Compared:
     Attributes:
         runs: The methods, of one data set; without --reference the first is it.
         reference: What to compare with: a run, a bundle (of symjax export --bundle, or
-            bundle:digits, which comes with symjax), or a file of predictive
-            probabilities.
+            bundle:digits, which comes with symjax), or a file as of --predictions.
         predictions: Files of predictive probabilities: text, a row an example, with
             commas or spaces; or FILE.npz or FILE.npz:NAME, an array (example, class),
-            (chain, example, class) or (chain, draw, example, class).
+            (chain, example, class) or (chain, draw, example, class). Of a regression,
+            of which a run or a bundle is named too, in units of the targets: text, the
+            mean of every output, then the standard deviation of every output; or
+            FILE.npz with the arrays mean and std, or FILE.npz:NAME with NAME/mean and
+            NAME/std, output in place of class. Without std there is no NLL.
         labels: For files alone their true classes: text, one a line, or FILE.npz:NAME.
         ood: Other inputs to be told from the test points, such as kmnist.
         shift: Corruptions of the test points, such as gaussian_noise.

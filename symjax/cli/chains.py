@@ -48,7 +48,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     if kept is None and isinstance(command, Sample):
         posteriors.require_force(command.problem, command.sampler)
     mesh = starts.make_mesh(command)
-    built = _build_on_all(command, kept)
+    command, built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
     command = warmups.with_mass_matrix(command, console)
     algorithm = methods.build(command, built)
@@ -79,8 +79,10 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     return _run_and_say(command, built, algorithm, new, params, console)
 
 
-def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
-    """The posterior, after a comparison of all hosts."""
+def _build_on_all(
+    command: Sample | Fit, kept: Run | None
+) -> tuple[Sample | Fit, Posterior]:
+    """The command with its force, and the posterior, after hosts were compared."""
     options = records.describe_options(command)
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
     if kept is not None:
@@ -89,12 +91,34 @@ def _build_on_all(command: Sample | Fit, kept: Run | None) -> Posterior:
     software = store.describe_environment() | hosts.describe_software()
     hosts.require_equal(what | software)
     parallel = starts.num_chains(command)
-    built = posteriors.build(command.problem, -(-parallel // len(jax.devices())))
+    dataset = posteriors.load(command.problem)
+    if kept is None:
+        command = _with_force(command, dataset.task)
+    num_chains = -(-parallel // len(jax.devices()))
+    built = posteriors.build(command.problem, num_chains, dataset)
     hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})
     # It is chosen by the memory that a machine has.
     size = hosts.share(built.log_posterior.micro_batch)
     density = replace(built.log_posterior, micro_batch=size)
-    return built._replace(log_posterior=density)
+    return command, built._replace(log_posterior=density)
+
+
+def _with_force(command: Sample | Fit, task: str) -> Sample | Fit:
+    """The command, its gradients in float16 where that was measured to pay.
+
+    That is on a GPU, for classes, whose outputs need no more digits, and with an accept
+    step, which keeps the posterior exact.
+    """
+    is_adjusted = isinstance(command, Sample) and (
+        command.sampler not in methods.UNADJUSTED
+    )
+    is_asked = command.problem.force_precision is not None
+    if is_asked or not is_adjusted or task != "classification":
+        return command
+    if jax.default_backend() != "gpu":
+        return command
+    problem = replace(command.problem, force_precision="float16")
+    return replace(command, problem=problem)
 
 
 def _how_to_continue(command: Sample | Fit, path: Place) -> str:

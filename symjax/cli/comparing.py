@@ -58,23 +58,20 @@ def compare(asked: Compared) -> Evaluation:
     runs = members.open_all(_run_paths(asked, reference_file))
     built = runs[0].built if runs else None
     _check_all(asked, bundle, runs)
+    num_targets = _num_targets(bundle, built)
+    given, of_files = _read_files(asked, num_targets, reference_file, bundle)
     inputs = {} if built is None else _other_inputs(asked, built)
     main = runs[0] if runs and reference_file is None else None
-    aligned, to, of_bundle = None, None, None
+    aligned, to = None, None
     if main is not None:
         aligned = alignment.aligned_draws(main.run, main.built, MAX_ALIGNED_BYTES)
         to = weights.of_run(main.run, main.built)
     elif bundle is not None:
         of_bundle, to = references.compared(bundle, runs, inputs)
-    of_runs = [
-        (members.method(member, None if member is main else to, inputs), member)
-        for member in runs
-    ]
-    of_files = [(files.read("--predictions", word), None) for word in asked.predictions]
-    given = _references(of_bundle, reference_file)
+        given = [(of_bundle, None)]
+    of_runs = [(members.method(m, None if m is main else to, inputs), m) for m in runs]
     every: list[tuple[Method, Member | None]] = [*given, *of_runs, *of_files]
-    read = [method for method, member in every if member is None]
-    targets = _all_targets(asked, built, bundle, read)
+    targets = _all_targets(asked, built, bundle, [one for one, _ in given + of_files])
     methods = [method for method, _ in every]
     if asked.temperature_scaling:
         methods += [
@@ -82,7 +79,7 @@ def compare(asked: Compared) -> Evaluation:
             for method, member in every[1:]
             if np.isfinite(method.outputs).all()
         ]
-    task = "classification" if built is None else built.dataset.task
+    task = "classification" if num_targets is None else "regression"
     comparison = _comparison(main, methods, targets, task, aligned, to)
     return Evaluation(
         comparison,
@@ -97,11 +94,29 @@ def compare(asked: Compared) -> Evaluation:
     )
 
 
-def _references(bundle: Method | None, file: str | None) -> list[tuple[Method, None]]:
-    """The reference that is no run, if there is one."""
-    if bundle is not None:
-        return [(bundle, None)]
-    return [] if file is None else [(files.read("--reference", file), None)]
+def _read_files(
+    asked: Compared, num_targets: int | None, reference: str | None, bundle: Any
+) -> tuple[list[tuple[Method, None]], list[tuple[Method, None]]]:
+    """The reference if it is a file of predictions, and all other such files."""
+    given = [] if reference is None or bundle is not None else [reference]
+    typed = [("--reference", word) for word in given]
+    typed += [("--predictions", word) for word in asked.predictions]
+    names = members.short_names([Path(word) for _, word in typed])
+    read = [
+        (files.read(*words, num_targets, name=name), None)
+        for words, name in zip(typed, names, strict=True)
+    ]
+    return read[: len(given)], read[len(given) :]
+
+
+def _num_targets(bundle: Bundle | None, built: Posterior | None) -> int | None:
+    """How many values a test point has in a regression; None for a classification."""
+    if built is not None:
+        dataset = built.dataset
+        return dataset.num_outputs if dataset.task == "regression" else None
+    if bundle is None or bundle.task != "regression":
+        return None
+    return bundle.about["arrays"]["test/targets"][1][1]
 
 
 def _comparison(
@@ -200,18 +215,26 @@ def _check(asked: Compared, built: Posterior) -> None:
             f"got {asked.labels}."
         )
     if built.dataset.task == "regression":
-        wanted = {
-            "--ood": asked.ood,
-            "--shift": asked.shift,
-            "--predictions": asked.predictions,
-            "--temperature-scaling": asked.temperature_scaling,
-        }
-        for option, value in wanted.items():
-            if value:
-                raise ValueError(
-                    f"`{option}` must be left out for a regression: it is of classes, "
-                    f"and {built.dataset.name} has none."
-                )
+        _check_regression(asked, built.dataset.name)
+
+
+def _check_regression(asked: Compared, name: str) -> None:
+    """Require no option that is of classes.
+
+    Raises:
+        ValueError: naming the one that is.
+    """
+    wanted = {
+        "--ood": asked.ood,
+        "--shift": asked.shift,
+        "--temperature-scaling": asked.temperature_scaling,
+    }
+    for option, value in wanted.items():
+        if value:
+            raise ValueError(
+                f"`{option}` must be left out for a regression: it is of classes, and "
+                f"{name} has none."
+            )
 
 
 def _other_inputs(asked: Compared, built: Posterior) -> members.Inputs:
@@ -240,11 +263,8 @@ def _check_bundle(asked: Compared, bundle: Bundle, runs: Sequence[Member]) -> No
             f"`--labels` must be left out, since {bundle.name} has them, got "
             f"{asked.labels}."
         )
-    if bundle.task == "regression" and not runs:
-        raise ValueError(
-            f"`runs` must name a run, since {bundle.name} is of a regression, for "
-            "which files of predictions are not read."
-        )
+    if bundle.task == "regression":
+        _check_regression(asked, bundle.name)
 
 
 def _all_targets(
@@ -263,7 +283,7 @@ def _all_targets(
     else:
         num_examples, num_classes = read[0].outputs.shape[2:]
         targets = files.read_labels(asked.labels, num_examples, num_classes)
-    for method in read:
-        if method.std is None:  # A density is never zero.
+    if _num_targets(bundle, built) is None:  # A density is never zero.
+        for method in read:
             files.refuse_impossible(method, targets)
     return targets

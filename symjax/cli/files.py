@@ -1,4 +1,4 @@
-"""Methods and references that are files of predictive probabilities."""
+"""Methods and references that are files of predictions."""
 
 import math
 import warnings
@@ -16,23 +16,31 @@ def is_file(word: str) -> bool:
     return ".npz" in word or Path(word).is_file()
 
 
-def read(option: str, word: str) -> Method:
+def read(
+    option: str, word: str, num_targets: int | None = None, *, name: str | None = None
+) -> Method:
     """A method of the probabilities of chains and draws, its logits their logarithms.
 
     Args:
         option: Where it was typed, for the message.
         word: The file, or `FILE.npz:NAME`.
+        num_targets: Of a test point of a regression; the file is then of means and
+            standard deviations.
+        name: What it is called. Default: the file's name.
 
     Raises:
-        ValueError: if it holds no probabilities.
+        ValueError: if it holds something else.
     """
+    name = name or Path(word).name
     try:
+        if num_targets is not None:
+            return Method(name, *store.read_gaussians(word, num_targets))
         probs = store.read_probs(word)
     except store.StoreError as error:
         raise ValueError(f"`{option}`: {error}") from error
     # The rows sum to 1 to a few digits only; a probability of 0 has no logarithm.
     probs = probs / probs.sum(axis=-1, keepdims=True)
-    return Method(Path(word).name, np.log(np.maximum(probs, np.finfo(float).tiny)))
+    return Method(name, np.log(np.maximum(probs, np.finfo(float).tiny)))
 
 
 def refuse_impossible(method: Method, labels: np.ndarray) -> None:

@@ -34,7 +34,7 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
         ValueError: if one is of other data.
     """
     runs = [store.open(path) for path in paths]
-    names = _names([store.local(run.path) for run in runs])
+    names = short_names([store.local(run.path) for run in runs])
     built = [records.posterior_of(run) for run in runs]
     for run, other in zip(runs, built, strict=True):
         if other.dataset.fingerprint != built[0].dataset.fingerprint:
@@ -155,8 +155,8 @@ def _elsewhere(
     return {"ood": ood, "shifts": shifts}
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Each run's folder name, or its whole path where names repeat."""
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, or the whole paths where those repeat."""
     names = [path.name for path in paths]
     if len(set(names)) == len(names):
         return names

@@ -27,7 +27,8 @@ class Posterior(NamedTuple):
     """All that the options of a problem stand for.
 
     Attributes:
-        dataset: Train and test examples.
+        dataset: Train and test examples; training inputs are bytes where they were read
+            as bytes, which `apply` normalises.
         apply: `(params, x) -> outputs`.
         init: `key -> params` of one network.
         log_posterior: Of the train examples.
@@ -83,19 +84,27 @@ def require_force(problem: Problem, sampler: str) -> None:
         )
 
 
-def build(problem: Problem, num_chains: int = 1) -> Posterior:
-    """Load the data, build the network and its log posterior.
+def load(problem: Problem) -> Dataset:
+    """The data set, of which only so many examples as were asked for."""
+    with named("--data"):
+        dataset = datasets.load(problem.data, split=problem.split)
+    return _first(dataset, problem.num_train, problem.num_test)
+
+
+def build(
+    problem: Problem, num_chains: int = 1, dataset: Dataset | None = None
+) -> Posterior:
+    """The network and its log posterior.
 
     Args:
         problem: The options.
         num_chains: Chains that share a device, for the size of a micro-batch.
+        dataset: Loaded; by default it is loaded here.
 
     Raises:
         ValueError: if the options do not fit each other.
     """
-    with named("--data"):
-        dataset = datasets.load(problem.data, split=problem.split)
-    dataset = _first(dataset, problem.num_train, problem.num_test)
+    dataset = load(problem) if dataset is None else dataset
     if dataset.task == "classification":
         if problem.noise != Problem.noise:
             raise ValueError(
@@ -136,9 +145,13 @@ def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dat
                 f"{dataset.name}, got {count:,}."
             )
         cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
+        if part == "train" and dataset.train_bytes is not None:
+            cut["train_bytes"] = dataset.train_bytes[:count]
     if not cut:
         return dataset
-    sizes = ", ".join(f"{len(cut[part].mask)} {part}" for part in cut)
+    sizes = ", ".join(
+        f"{len(cut[part].mask)} {part}" for part in ("train", "test") if part in cut
+    )
     return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
 
 
@@ -149,6 +162,39 @@ def _assemble(
     width: int,
     num_chains: int,
 ) -> Posterior:
+    apply, init, fused = _network(problem, dataset, width)
+    dataset, apply, fused = _in_bytes(dataset, apply, fused)
+    prior = _prior(problem)
+    log_posterior = posterior.build(
+        apply,
+        prior,
+        likelihood,
+        temperature=problem.temperature,
+        micro_batch=problem.micro_batch,
+        force_precision=problem.force_precision,
+        force_apply=fused,
+    )
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    if problem.micro_batch is None:
+        bounds = {"max_bytes": device_bytes() // 2, "num_chains": num_chains}
+        size = posterior.choose_micro_batch(
+            log_posterior, shapes, dataset.train, **bounds
+        )
+        log_posterior = replace(log_posterior, micro_batch=size)
+    return Posterior(
+        dataset,
+        apply,
+        init,
+        log_posterior,
+        lambda: min(jax.tree.leaves(prior.std(shapes))),
+        _reader(problem, dataset),
+    )
+
+
+def _network(
+    problem: Problem, dataset: Dataset, width: int
+) -> tuple[Callable[..., Any], Callable[[Key], Params], Callable[..., Any] | None]:
+    """The network's outputs, its first parameters, and the kernels of its gradient."""
     options = {
         name: value
         for name in ("widths", "activation")
@@ -168,46 +214,29 @@ def _assemble(
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
 
+    is_half = problem.force_precision in ("bfloat16", "float16")
+    fused = models.fused.find(model) if is_half and not learns_noise else None
+    return apply, init, fused
+
+
+def _in_bytes(
+    dataset: Dataset, apply: Callable[..., Any], fused: Callable[..., Any] | None
+) -> tuple[Dataset, Callable[..., Any], Callable[..., Any] | None]:
+    """The training inputs as bytes, if they came so, and functions that take these."""
+    if dataset.train_bytes is None:
+        return dataset, apply, fused
+    statistics = np.asarray(dataset.input_mean), np.asarray(dataset.input_std)
+    if fused is not None:
+        fused = models.from_bytes(fused, *statistics)
+    train = dataset.train._replace(x=dataset.train_bytes)
+    return dataset._replace(train=train), models.from_bytes(apply, *statistics), fused
+
+
+def _prior(problem: Problem) -> densities.Prior:
     scale = problem.prior_scale
     scales = {"scales": (scale, scale / 10)} if problem.prior == "mixture" else {}
     with named("--prior"):
-        prior = densities.prior(problem.prior, **(scales or {"scale": scale}))
-    log_posterior = posterior.build(
-        apply,
-        prior,
-        likelihood,
-        temperature=problem.temperature,
-        micro_batch=problem.micro_batch,
-        **_force(problem, model, apply),
-    )
-    shapes = jax.eval_shape(init, jax.random.key(0))
-    if problem.micro_batch is None:
-        size = posterior.choose_micro_batch(
-            log_posterior,
-            shapes,
-            dataset.train,
-            max_bytes=device_bytes() // 2,
-            num_chains=num_chains,
-        )
-        log_posterior = replace(log_posterior, micro_batch=size)
-    return Posterior(
-        dataset,
-        apply,
-        init,
-        log_posterior,
-        lambda: min(jax.tree.leaves(prior.std(shapes))),
-        _reader(problem, dataset),
-    )
-
-
-def _force(problem: Problem, model: Any, apply: Callable[..., Any]) -> dict[str, Any]:
-    """At which precision the gradient is taken, and with which kernels."""
-    is_half = problem.force_precision in ("bfloat16", "float16")
-    is_bare = apply == model.apply
-    return {
-        "force_precision": problem.force_precision,
-        "force_apply": models.fused.find(model) if is_half and is_bare else None,
-    }
+        return densities.prior(problem.prior, **(scales or {"scale": scale}))
 
 
 def _reader(problem: Problem, dataset: Dataset) -> Callable[[Any], Any] | None:

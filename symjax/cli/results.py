@@ -79,6 +79,7 @@ def write_page(evaluated: Evaluation, out: Path, console: Console) -> None:
         pictures,
         config,
         title=f"Reference posterior: {name}",
+        remarks=evaluated.notes,
     )
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
@@ -130,8 +131,9 @@ def export(command: Export, console: Console) -> None:
     if command.num_draws is not None and command.bundle is None:
         raise ValueError("`--num-draws` is for a `--bundle`. Leave it out.")
     if not file.absolute().parent.is_dir():
+        name = "`file`" if command.bundle is None else "`--bundle`"
         raise ValueError(
-            f"`file` must lie in a folder that exists, got {file}. Make it."
+            f"{name} must lie in a folder that exists, got {file}. Make it."
         )
     if command.bundle is not None and file.suffix != ".npz":
         raise ValueError(f"`--bundle` must end in .npz, got {file.name!r}.")

@@ -21,8 +21,18 @@ def num_chains(command: Sample | Fit) -> int:
 
 
 def split_keys(command: Sample | Fit) -> Any:
-    """Of the starts, of the run, and of the starts' optimisation."""
-    return jax.random.split(jax.random.key(command.seed), 3)
+    """Of the starts, of the run, and of the starts' optimisation.
+
+    Raises:
+        ValueError: if the seed is too large.
+    """
+    try:
+        key = jax.random.key(command.seed)
+    except OverflowError:
+        raise ValueError(
+            f"`--seed` must be a whole number of at most 64 bits, got {command.seed}."
+        ) from None
+    return jax.random.split(key, 3)
 
 
 def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Params:

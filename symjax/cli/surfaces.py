@@ -56,17 +56,21 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
                 nets = (one, two, three)
                 planes[name] = symmetry.plane(built.loss, nets, train, num=NUM_ACROSS)
             update(2 * number + 2, "")
+    shown = [_draw_lines(lines)]
+    if planes:
+        shown.append(report.across(planes, names))
+    return shown
+
+
+def _draw_lines(lines: dict[str, list[barriers.Curve]]) -> report.Picture:
+    """Of each name the curves of training and test."""
     panels = {
         f"{part} loss (nats an example)": {
             name: curves[index].values for name, curves in lines.items()
         }
         for index, part in enumerate(("training", "test"))
     }
-    positions = next(iter(lines.values()))[0].positions
-    shown = [report.between(positions, panels)]
-    if planes:
-        shown.append(report.across(planes, names))
-    return shown
+    return report.between(next(iter(lines.values()))[0].positions, panels)
 
 
 def _network(draws: Params, built: Posterior, chain: int, draw: int) -> Params:

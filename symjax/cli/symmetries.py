@@ -68,6 +68,24 @@ def _check(network: Network, spec: symmetry.Spec, seed: int, console: Console) -
             markup=False,
             soft_wrap=True,
         )
+    _require_unchanged(spec, found, dtype)
+    inside = "" if dtype == np.float64 else ", the narrowest type in the network"
+    console.print(
+        f"All together change no output by more than {found.largest:.1e} of its "
+        f"largest value, in {dtype}{inside}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _require_unchanged(
+    spec: symmetry.Spec, found: symmetry.Invariance, dtype: np.dtype
+) -> None:
+    """Require that nothing but rounding changed the outputs.
+
+    Raises:
+        RuntimeError: naming the group that changed them most.
+    """
     # Half of the digits: rounding grows with depth, and a wrong group changes all.
     tolerance = float(jnp.finfo(dtype).eps) ** 0.5
     if not found.largest < tolerance:
@@ -78,13 +96,6 @@ def _check(network: Network, spec: symmetry.Spec, seed: int, console: Console) -
             f"explains {tolerance:.0e}. This is a defect of symjax: please report it "
             f"with the network."
         )
-    inside = "" if dtype == np.float64 else ", the narrowest type in the network"
-    console.print(
-        f"All together change no output by more than {found.largest:.1e} of its "
-        f"largest value, in {dtype}{inside}.",
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def _try(

@@ -27,13 +27,13 @@ class Place(NamedTuple):
         address: host:port of process 0.
         number: How many processes there are.
         identity: Which of them this is.
-        is_detected: Whether a cluster said so, which then also knows the devices.
+        devices: Which GPUs of its machine are its own; all that it sees, if None.
     """
 
     address: str
     number: int
     identity: int
-    is_detected: bool = False
+    devices: tuple[int, ...] | None = None
 
 
 def find(word: str, environ: Mapping[str, str] = os.environ) -> Place | None:
@@ -115,7 +115,7 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            address, number, identity, _ = (
+            address, number, identity, devices = (
                 ClusterEnv.auto_detect_unset_distributed_params(
                     None, None, None, None, None, 300
                 )
@@ -129,7 +129,23 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
         )
     if address is None or number is None or identity is None or number == 1:
         return None
-    return Place(address, number, identity, is_detected=True)
+    if devices is None or _sees_its_own(environ):
+        return Place(address, number, identity)
+    return Place(address, number, identity, tuple(devices))
+
+
+def _sees_its_own(environ: Mapping[str, str]) -> bool:
+    """Whether JAX is not to choose among the GPUs that this process sees.
+
+    Of a machine's processes it gives each the GPU of its number among them: a process
+    alone would leave all others idle, and one that sees a single GPU have none.
+    """
+    is_said = "JAX_LOCAL_DEVICE_IDS" in environ  # Which JAX reads later.
+    is_one = "," not in environ.get("CUDA_VISIBLE_DEVICES", ",")
+    by_slurm = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # As in 2(x3),1.
+    is_alone = re.fullmatch(r"1(\(x\d+\))?", by_slurm) is not None
+    by_mpi = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return is_said or is_one or is_alone or by_mpi == "1"
 
 
 def _has_siblings(environ: Mapping[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """Start JAX's runtime on all hosts, and end all of them together."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -90,17 +91,16 @@ def start(word: str = "auto", timeouts: Timeouts | None = None) -> None:
             "Import symjax.hosts and start it first."
         )
     timeouts = timeouts or Timeouts()
-    names = meet(place, timeouts.initialization)
     before = signal.getsignal(signal.SIGTERM)
-    jax.distributed.initialize(
-        place.address,
-        place.number,
-        place.identity,
-        cluster_detection_method=None if place.is_detected else "deactivate",
-        initialization_timeout=timeouts.initialization,
-        heartbeat_timeout_seconds=_patience_of_jax(timeouts.heartbeat),
-        shutdown_timeout_seconds=timeouts.shutdown,
-    )
+    lose = functools.partial(_stop, RESTART, can_tell=False)
+    with meet(place, timeouts.initialization, lose) as names:
+        jax.distributed.initialize(
+            *place,
+            cluster_detection_method="deactivate",
+            initialization_timeout=timeouts.initialization,
+            heartbeat_timeout_seconds=_patience_of_jax(timeouts.heartbeat),
+            shutdown_timeout_seconds=timeouts.shutdown,
+        )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # JAX took it.
     client = distributed.global_state.client
@@ -266,9 +266,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _stop(code: int, text: str, can_tell: bool) -> None:
-    """What the watch calls."""
-    assert _session is not None
-    saved = last_words.describe(_session.run, _session.resume)
+    """What the watch calls, and the meeting that comes before it."""
+    saved = last_words.describe(_session.run, _session.resume) if _session else ""
     if saved not in text:  # Another host may have said it.
         text = f"{text.rstrip('.')}. {saved}"
     print(text, file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from symjax.models import fused as fused
 from symjax.models.activations import ACTIVATIONS, Activation
 from symjax.models.alexnet import AlexNet
 from symjax.models.cnn_lstm import CNNLSTM, LSTM
+from symjax.models.images import from_bytes
 from symjax.models.lenet import LeNet, LeNetMaxPool
 from symjax.models.mlp import MLP
 from symjax.models.names import BATCH_NORMALISED, MODELS, build, defaults

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
@@ -93,21 +94,28 @@ def planes(
         ax.set_aspect("equal")
         ax.set_xlim(left, right)
         ax.set_ylim(bottom, top)
-        ax.plot(*np.asarray(points).T, "o", color=style.ALERT, markersize=5)
-        for point, network in zip(np.asarray(points), names, strict=True):
-            is_right = point[0] > (left + right) / 2
-            ax.annotate(
-                network,
-                point,
-                xytext=(-4 if is_right else 4, 4),
-                textcoords="offset points",
-                ha="right" if is_right else "left",
-                fontsize=style.SMALL,
-                color=style.INK,
-                path_effects=[withStroke(linewidth=2.5, foreground="white")],
-            )
+        _draw_networks(ax, np.asarray(points), names, (left + right) / 2)
     ticks = MaxNLocator(5)
     bar = fig.colorbar(drawn[0], ax=axes, shrink=0.8, ticks=ticks, format="%.2g")
     bar.set_label(label, fontsize=style.SMALL, color=style.MUTED)
     bar.ax.tick_params(labelsize=style.SMALL, colors=style.MUTED)
     return fig
+
+
+def _draw_networks(
+    ax: Axes, points: Float[np.ndarray, "3 2"], names: Sequence[str], middle: float
+) -> None:
+    """Dots, and names towards the middle of them."""
+    ax.plot(*points.T, "o", color=style.ALERT, markersize=5)
+    for point, network in zip(points, names, strict=True):
+        is_right = point[0] > middle
+        ax.annotate(
+            network,
+            point,
+            xytext=(-4 if is_right else 4, 4),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            fontsize=style.SMALL,
+            color=style.INK,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from symjax.plots import style
 from symjax.plots.style import Numbers
@@ -138,20 +138,19 @@ def acceptance(
 
 
 def rhat(
-    weight: Float[Numbers, " weight"],
+    weight: Float[Numbers, " weight"] | None,
     function: Float[Numbers, " output"],
     *,
     aligned: Float[Numbers, " weight2"] | None = None,
 ) -> Figure:
     """R-hat of all weights and of all outputs, as histograms of R-hat - 1.
 
-    Two panels beside each other, or with aligned weights three below each other, on the
-    same axes. NaN, a quantity without an R-hat, is left out of the shares; infinity,
-    chains that stand still apart, is in the last bar. A panel without any number says
-    so.
+    One panel or two beside each other, or three below each other, on the same axes.
+    NaN, a quantity without an R-hat, is left out of the shares; infinity, chains that
+    stand still apart, is in the last bar. A panel without any number says so.
 
     Args:
-        weight: R-hat of every parameter.
+        weight: R-hat of every parameter; None for no panel of them.
         function: R-hat of every output on the test points.
         aligned: R-hat of every parameter with the symmetries removed.
     """
@@ -163,11 +162,11 @@ def rhat(
     }
     top = _finite(np.concatenate([*known.values(), [1.1]])).max()
     edges = np.geomspace(1e-3, max(2 * (top - 1), 1.0), 40)
-    shape, height, step, headroom = (1, 2), 3.1, 0.08, 1.4
-    if aligned is not None:
+    shape, height, step, headroom = (1, len(known)), 3.1, 0.08, 1.4
+    if len(known) == 3:
         shape, height, step, headroom = (3, 1), 5.4, 0.13, 1.7
     fig = style.figure(height)
-    axes = fig.subplots(*shape, sharex=True, sharey=True)
+    axes = fig.subplots(*shape, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, (name, values) in zip(axes, known.items(), strict=True):
         _rhat_panel(ax, values, edges, step=step)
         is_lowest = ax.get_subplotspec().is_last_row()
@@ -190,7 +189,10 @@ def _rhat_panel(
     ax.set_xlim(0.8 * edges[0], 1.4 * edges[-1])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda excess, _: f"{1 + excess:,g}"))
     ax.minorticks_off()
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    # Above 1 is room for names alone.
+    ax.yaxis.set_major_formatter(
+        lambda share, _: f"{share:.0%}" if share < 1.01 else ""
+    )
     if not values.size:
         ax.text(0.5, 0.5, "withheld", transform=ax.transAxes, ha="center")
         return

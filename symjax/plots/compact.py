@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -35,22 +36,11 @@ def deviations(
         num_bins = min(60, math.ceil(2 * pair[0].size ** (1 / 3)))
         edges = np.linspace(0, top, num_bins + 1).tolist()
         shares = [np.full(values.size, 1 / values.size) for values in pair]
-        ax.hist(
-            pair[0],
-            edges,
-            weights=shares[0],
-            color=style.RULE,
-            label="before alignment",
-        )
-        ax.hist(
-            pair[1],
-            edges,
-            weights=shares[1],
-            histtype="step",
-            color=style.ACCENT,
-            linewidth=1.4,
-            label="after alignment",
-        )
+        grey: dict[str, Any] = {"color": style.RULE, "label": "before alignment"}
+        line: dict[str, Any] = {"color": style.ACCENT, "label": "after alignment"}
+        line |= {"histtype": "step", "linewidth": 1.4}
+        for values, weights, look in zip(pair, shares, (grey, line), strict=True):
+            ax.hist(values, edges, weights=weights, **look)
         ax.axvline(
             prior_std[name],
             color=style.INK,

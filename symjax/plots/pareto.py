@@ -59,19 +59,7 @@ def pareto(
             ax.plot([cost, cost], bar, color=colour, linewidth=2, alpha=0.4)
         ax.plot(cost, distance, "o", color=colour, markersize=7)
     if ceiling is not None:
-        ax.axhline(ceiling, color=style.INK, linewidth=1, linestyle=(0, (3, 2)))
-        if ceiling_error is not None:
-            ends = ceiling - ceiling_error, ceiling + ceiling_error
-            ax.axhspan(*ends, color=style.RULE, alpha=0.5, linewidth=0)
-        ax.annotate(
-            "one chain of the reference to the others",
-            (0, ceiling),
-            xycoords=ax.get_yaxis_transform(),
-            xytext=(4, 4),
-            textcoords="offset points",
-            fontsize=style.SMALL,
-            color=style.MUTED,
-        )
+        _draw_ceiling(ax, ceiling, ceiling_error)
     costs = [cost for cost, _ in methods.values()]
     # Room at the sides for names.
     room = (max(costs) / min(costs)) ** 0.1
@@ -86,6 +74,22 @@ def pareto(
     fig.draw_without_rendering()  # Where things are is known after the layout.
     _name(ax, methods)
     return fig
+
+
+def _draw_ceiling(ax: Axes, ceiling: float, error: float | None) -> None:
+    ax.axhline(ceiling, color=style.INK, linewidth=1, linestyle=(0, (3, 2)))
+    if error is not None:
+        ends = ceiling - error, ceiling + error
+        ax.axhspan(*ends, color=style.RULE, alpha=0.5, linewidth=0)
+    ax.annotate(
+        "one chain of the reference to the others",
+        (0, ceiling),
+        xycoords=ax.get_yaxis_transform(),
+        xytext=(4, 4),
+        textcoords="offset points",
+        fontsize=style.SMALL,
+        color=style.MUTED,
+    )
 
 
 def _name(ax: Axes, methods: Mapping[str, tuple[float, float]]) -> None:

@@ -88,6 +88,8 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 def title(comparison: Comparison) -> str:
     """Heading of the table."""
+    if comparison.weight is None and comparison.aligned is None:
+        return "R-hat of predictions"
     if comparison.aligned is None:
         return "R-hat of weights and predictions"
     return "R-hat with the symmetries removed"

@@ -136,20 +136,25 @@ def _rhat(comparison: Comparison) -> Picture | None:
     if rhat is None:
         return None
     weight, aligned = (
-        None if of is None else flat(of.rhat or {})
+        None if of is None or of.rhat is None else flat(of.rhat)
         for of in (comparison.weight, comparison.aligned)
     )
     reading = (
         "R-hat compares the spread between chains with that within: 1 means that "
-        "they can't be told apart. Weights may well stay above it, since symmetric "
-        "copies of a network have different weights and the same predictions. "
+        "they can't be told apart."
     )
-    if comparison.aligned is not None:
+    if weight is not None:
         reading += (
-            "Aligned weights are those of the copy nearest to a reference that was "
-            "fixed beforehand; alignment lowers R-hat by construction. "
+            " Weights may well stay above it, since symmetric copies of a network have "
+            "different weights and the same predictions."
         )
-    reading += "The predictions are the ones to judge by."
+    if aligned is not None:
+        reading += (
+            " Aligned weights are those of the copy nearest to a reference that was "
+            "fixed beforehand; alignment lowers R-hat by construction."
+        )
+    if weight is not None or aligned is not None:
+        reading += " The predictions are the ones to judge by."
     for what, of in (
         ("weights", comparison.weight),
         ("aligned weights", comparison.aligned),
@@ -157,9 +162,7 @@ def _rhat(comparison: Comparison) -> Picture | None:
     ):
         if of is not None and of.num_judged < of.num_quantities:
             reading += f" The {what} shown are {sample(of)}."
-    figure = plots.rhat(
-        np.empty(0) if weight is None else weight, flat(rhat), aligned=aligned
-    )
+    figure = plots.rhat(weight, flat(rhat), aligned=aligned)
     return Picture("Do the chains agree?", figure, reading)
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from symjax.report import convergence
 from symjax.report.columns import Section, notes, sections
 from symjax.report.comparison import Comparison
-from symjax.report.judgement import findings
+from symjax.report.judgement import Finding, findings
 from symjax.report.picture import Picture
 from symjax.report.tables import Row, rows, tiles
 from symjax.report.template import PAGE
@@ -33,6 +33,7 @@ def write(
     config: Mapping[str, Any],
     *,
     title: str = "Reference posterior",
+    remarks: Sequence[str] = (),
 ) -> Path:
     """Write the page in one piece: a reader finds the old file or the new, whole.
 
@@ -44,12 +45,13 @@ def write(
         pictures: In the order to be shown.
         config: What ran, with which versions.
         title: Heading of the page.
+        remarks: Sentences behind the verdict.
 
     Returns:
         The path.
     """
     path = Path(path)
-    page = render(comparison, pictures, config, title=title)
+    page = render(comparison, pictures, config, title=title, remarks=remarks)
     partial = path.with_name(path.name + ".tmp")
     with explained("write", path):
         try:
@@ -66,6 +68,7 @@ def render(
     config: Mapping[str, Any],
     *,
     title: str = "Reference posterior",
+    remarks: Sequence[str] = (),
 ) -> str:
     """The page: verdict, table, pictures with how to read them, configuration.
 
@@ -74,6 +77,7 @@ def render(
         pictures: In the order to be shown.
         config: What ran, with which versions; JSON values, written out at the end.
         title: Heading of the page.
+        remarks: Sentences behind the verdict.
 
     Returns:
         HTML that loads nothing and runs no script.
@@ -87,7 +91,10 @@ def render(
         ),
         verdict=_lines(
             f'<li class="{finding.tone}">{_prose(finding.text)}</li>'
-            for finding in findings(comparison)
+            for finding in [
+                *findings(comparison),
+                *(Finding("note", r) for r in remarks),
+            ]
         ),
         notes=_prose(" ".join(notes(comparison))),
         tables=_lines(_table(comparison, section) for section in sections(comparison)),

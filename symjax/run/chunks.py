@@ -91,32 +91,16 @@ def compile_chunks(
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
     data_spec = P("data") if isinstance(data, Data) else P()
     data = meshes.place_data(mesh, data) if isinstance(data, Data) else data
-    chain_keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_chains))
-    keys = jax.vmap(partial(jax.random.split, num=4))(chain_keys)
-
-    def first_step(key: Key, params: Params, data: Any) -> Any:
-        state = algorithm.init(key, params, data)
-        return algorithm.step(key, state, data)
-
-    state_shape, info_shape = jax.eval_shape(
-        first_step, chain_keys[0], _one_of(params), data
-    )
-    draw_bytes = trees.num_bytes(state_shape.position)
-    num_slots = max(1, min(CHUNK_BYTES // draw_bytes, MAX_CHUNK_DRAWS, plan.num_draws))
-    capacity = max(num_slots * plan.thinning, MIN_CHUNK_ITERATIONS)
-    init = meshes.map_chains(
-        mesh, _init_block(algorithm.init), P("chain"), P("chain"), data_spec
-    )
-    advance = meshes.map_chains(
-        mesh,
-        _advance_block(algorithm.step, info_shape, num_slots, capacity),
-        *(P("chain"), P("chain"), data_spec, P(), P(), P()),
-    )
+    state_shape, info_shape = _shapes(algorithm, key, params, data)
+    num_slots, capacity = _room(state_shape.position, plan)
+    specs = (P("chain"), P("chain"), data_spec)
+    block = _advance_block(algorithm.step, info_shape, num_slots, capacity)
+    advance = meshes.map_chains(mesh, block, *specs, P(), P(), P())
+    init = jax.jit(meshes.map_chains(mesh, _init_block(algorithm.init), *specs))
     finish = getattr(algorithm, "finish", None)
     if finish is not None:
-        block, specs = _finish_block(finish), (P("chain"), P("chain"), data_spec)
-        finish = jax.jit(meshes.map_chains(mesh, block, *specs))
-    keys, init = meshes.place_chains(mesh, keys), jax.jit(init)
+        finish = jax.jit(meshes.map_chains(mesh, _finish_block(finish), *specs))
+    keys = meshes.place_chains(mesh, _keys(key, num_chains))
     # What the algorithm says of the number of chains, it says before a run is laid out.
     init.eval_shape(keys[:, 0], params, data)
     return Programs(
@@ -135,9 +119,33 @@ def compile_chunks(
     )
 
 
-def _one_of(params: Params) -> Any:
-    """The shapes of one chain: to index an array would compute on all hosts."""
-    return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), params)
+def _keys(key: Key, num_chains: int) -> Keys:
+    """Of each chain four, whatever the number of the others."""
+    chain_keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_chains))
+    return jax.vmap(partial(jax.random.split, num=4))(chain_keys)
+
+
+def _room(draw: Params, plan: Plan) -> tuple[int, int]:
+    """How many draws of a chain, and how many iterations, a chunk has room for."""
+    most = CHUNK_BYTES // trees.num_bytes(draw)
+    num_slots = max(1, min(most, MAX_CHUNK_DRAWS, plan.num_draws))
+    return num_slots, max(num_slots * plan.thinning, MIN_CHUNK_ITERATIONS)
+
+
+def _shapes(
+    algorithm: Algorithm | Approximation, key: Key, params: Params, data: Any
+) -> tuple[Any, Any]:
+    """Of the state and the Info of one chain."""
+
+    def first_step(key: Key, params: Params, data: Any) -> Any:
+        state = algorithm.init(key, params, data)
+        return algorithm.step(key, state, data)
+
+    def one_of(params: Params) -> Params:
+        return jax.tree.map(lambda leaf: leaf[0], params)
+
+    # To index an array, other than in a trace, would compute on all hosts.
+    return jax.eval_shape(first_step, key, jax.eval_shape(one_of, params), data)
 
 
 def _init_block(init: Callable[..., Any]) -> Callable[..., Any]:

@@ -152,21 +152,30 @@ def build(
             _harmonic_mean(outcome.acceptance_rate),
         )
         slope = time * _slope(start.position, end, outcome.acceptance_rate)
-        update, moved = optimiser.update(-slope, state.optimiser)
-        change: Any = optax.tree.clip(update, -_CLIP, _CLIP)
-        length = state.log_length + change
-        length = jnp.minimum(length, jnp.log(max_num_steps * size))
-        weight = (state.iteration + 1.0) ** -_DECAY
-        mean = (1 - weight) * state.mean_log_length + weight * length
         of_length = jax.tree.map(
             lambda new, old: jnp.where(is_warmup, new, old),
-            (length, mean, moved),
+            _climb(slope, state, optimiser, max_num_steps * size),
             (state.log_length, state.mean_log_length, state.optimiser),
         )
         info = Info(*outcome, point.log_density, size, count)
         return State(*point, state.iteration + 1, adaptation, *of_length), info
 
     return Algorithm(init, step, num_warmup)
+
+
+def _climb(
+    slope: Float[Array, ""],
+    state: State,
+    optimiser: optax.GradientTransformation,
+    most: Float[Array, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""], Any]:
+    """The next log of the length, at most that of `most`; its mean; Adam's state."""
+    update, moved = optimiser.update(-slope, state.optimiser)
+    change: Any = optax.tree.clip(update, -_CLIP, _CLIP)
+    length = jnp.minimum(state.log_length + change, jnp.log(most))
+    weight = (state.iteration + 1.0) ** -_DECAY
+    mean = (1 - weight) * state.mean_log_length + weight * length
+    return length, mean, moved
 
 
 def _harmonic_mean(acceptance_rate: Float[Array, ""]) -> Float[Array, ""]:

@@ -175,15 +175,9 @@ def _transition(
     level = (state.slice + 1 + share / 2) % 2 - 1
     # At exactly 0 anything would be accepted, even what is not finite.
     level = jnp.where(level == 0, 1e-7, level)
-    inverse_mass_matrix = jax.tree.map(jnp.square, scale)
-    metric = energies.metric(inverse_mass_matrix)
-    begin = hamiltonian.integrator_state(
-        Point(*state[:3]), jax.tree.map(jnp.divide, unit, scale)
-    )
-    make: Any = velocity_verlet
-    verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
-    end = verlet(begin, size)
-    change = energies.change(log_density, inverse_mass_matrix, data, begin, end)
+    momentum = jax.tree.map(jnp.divide, unit, scale)
+    begin = hamiltonian.integrator_state(Point(*state[:3]), momentum)
+    end, change = _leapfrog(begin, size, scale, log_density, data)
     _, is_divergent = hamiltonian.judge(change, end, threshold)
     # Of a refusal, blackjax multiplies exp(-gain) by zero: it has to be finite.
     gain = jnp.where(is_divergent, _LEAST_GAIN, jnp.maximum(-change, _LEAST_GAIN))
@@ -199,16 +193,26 @@ def _transition(
         size,
         jnp.array(1),
     )
+    point = Point(new.position, new.logdensity, new.logdensity_grad)
     momentum = jax.tree.map(jnp.multiply, new.momentum, scale)
-    return State(
-        new.position,
-        new.logdensity,
-        new.logdensity_grad,
-        momentum,
-        level,
-        state.iteration + 1,
-        state.adaptation,
-    ), info
+    iteration = state.iteration + 1
+    return State(*point, momentum, level, iteration, state.adaptation), info
+
+
+def _leapfrog(
+    begin: Any,
+    size: Float[Array, ""],
+    scale: Params,
+    log_density: LogDensity,
+    data: Any,
+) -> tuple[Any, Float[Array, ""]]:
+    """Where one step leads, and by how much it changes the energy."""
+    inverse_mass_matrix = jax.tree.map(jnp.square, scale)
+    metric = energies.metric(inverse_mass_matrix)
+    make: Any = velocity_verlet
+    verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
+    end = verlet(begin, size)
+    return end, energies.change(log_density, inverse_mass_matrix, data, begin, end)
 
 
 def _adapt(state: State, num_warmup: int) -> Adaptation:

@@ -167,7 +167,7 @@ def build(
         )
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
-        new, change = move(key, state, data)
+        new, change = _move(key, state, log_density, data, decoherence_length)
         is_finite = trees.is_finite((new, change))
         change = jnp.where(is_finite, change, 0.0)
         squares = change**2 / (trees.size(state.position) * target_energy_variance)
@@ -179,21 +179,7 @@ def build(
                 momentum=optax.tree.scale(-1.0, state.momentum)
             ),
         )
-        is_warmup = state.iteration < num_warmup
-        adapted = _adapt(
-            state.adaptation,
-            state.step_size / step_size,
-            squares,
-            ~is_finite,
-            state.iteration - num_warmup // 2,
-        )
-        is_last = state.iteration + 1 >= num_warmup
-        relative = jnp.where(is_last, jnp.exp(adapted[0].log_mean), adapted[1])
-        adaptation, next_size = jax.tree.map(
-            lambda new, old: jnp.where(is_warmup, new, old),
-            (adapted[0], step_size * relative),
-            (state.adaptation, state.step_size),
-        )
+        adaptation, next_size = _learn(state, squares, is_finite, step_size, num_warmup)
         info = Info(change, is_divergent, moved.logdensity, state.step_size)
         after = State(
             moved.position,
@@ -206,19 +192,26 @@ def build(
         )
         return after, info
 
-    def move(key: Key, state: State, data: Any) -> tuple[Any, Float[Array, ""]]:
-        """One step with half a refreshment on both sides; its change of energy."""
-        keys = jax.random.split(key)
-        share = state.step_size / (2 * decoherence_length)
-        start = _integrator_state(state)
-        turned = isokinetic.refresh(keys[0], start.momentum, share)
-        advance = isokinetic.build_step(lambda params: log_density(params, data))
-        new, kinetic = advance(start._replace(momentum=turned), state.step_size)
-        turned = isokinetic.refresh(keys[1], new.momentum, share)
-        change = kinetic - (new.logdensity - start.logdensity)
-        return new._replace(momentum=turned), change
-
     return Algorithm(init, step, num_warmup)
+
+
+def _move(
+    key: Key,
+    state: State,
+    log_density: LogDensity,
+    data: Any,
+    decoherence_length: float,
+) -> tuple[Any, Float[Array, ""]]:
+    """One step with half a refreshment on both sides; its change of energy."""
+    keys = jax.random.split(key)
+    share = state.step_size / (2 * decoherence_length)
+    start = _integrator_state(state)
+    turned = isokinetic.refresh(keys[0], start.momentum, share)
+    advance = isokinetic.build_step(lambda params: log_density(params, data))
+    new, kinetic = advance(start._replace(momentum=turned), state.step_size)
+    turned = isokinetic.refresh(keys[1], new.momentum, share)
+    change = kinetic - (new.logdensity - start.logdensity)
+    return new._replace(momentum=turned), change
 
 
 def _integrator_state(state: State) -> Any:
@@ -238,6 +231,30 @@ def rule_length(posterior_std: float, num_params: int) -> float:
         Robnik et al. (2023), section 4.
     """
     return posterior_std * math.sqrt(num_params)
+
+
+def _learn(
+    state: State,
+    squares: Float[Array, ""],
+    is_finite: Bool[Array, ""],
+    first_size: float,
+    num_warmup: int,
+) -> tuple[Adaptation, Float[Array, ""]]:
+    """What the warm-up knows after a step, and the next step size; then both stay."""
+    adaptation, relative = _adapt(
+        state.adaptation,
+        state.step_size / first_size,
+        squares,
+        ~is_finite,
+        state.iteration - num_warmup // 2,
+    )
+    is_last = state.iteration + 1 >= num_warmup
+    relative = jnp.where(is_last, jnp.exp(adaptation.log_mean), relative)
+    return jax.tree.map(
+        lambda new, old: jnp.where(state.iteration < num_warmup, new, old),
+        (adaptation, first_size * relative),
+        (state.adaptation, state.step_size),
+    )
 
 
 def _adapt(

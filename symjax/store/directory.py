@@ -69,17 +69,11 @@ def create(
 
     Raises:
         ValueError: if `kept` does not give every draw its iteration.
-    """
+    """  # noqa: DOC502
     checks.at_least(
         1, num_chains=num_chains, num_draws=num_draws, num_iterations=num_iterations
     )
-    if kept is not None and (
-        len(kept) != num_draws or kept[0] < 0 or kept[-1] >= num_iterations
-    ):
-        raise ValueError(
-            f"`kept` must be {num_draws} of the iterations 0 to {num_iterations - 1}, "
-            f"one for each draw, got {kept}."
-        )
+    _check_kept(kept, num_draws, num_iterations)
     path = place(path).absolute()
     header = {
         "format": FORMAT,
@@ -95,17 +89,37 @@ def create(
     }
     run = _from_header(path, header)
     claim(path)
-    write_json(path / _UNFINISHED_HEADER, header)
-    commits.write(path, Commit())
+    _lay_out(run, header)
+    return run
+
+
+def _check_kept(kept: range | None, num_draws: int, num_iterations: int) -> None:
+    """Check that each draw has its iteration.
+
+    Raises:
+        ValueError: if it has not.
+    """
+    if kept is not None and (
+        len(kept) != num_draws or kept[0] < 0 or kept[-1] >= num_iterations
+    ):
+        raise ValueError(
+            f"`kept` must be {num_draws} of the iterations 0 to {num_iterations - 1}, "
+            f"one for each draw, got {kept}."
+        )
+
+
+def _lay_out(run: Run, header: Mapping[str, Any]) -> None:
+    """Make the files of a run; what was laid out wholly has its header."""
+    write_json(run.path / _UNFINISHED_HEADER, header)
+    commits.write(run.path, Commit())
     run.draw_arrays.create()
     run.info_arrays.create()
-    if kept is None or run.num_discarded:
+    if header["kept"] is None or run.num_discarded:
         run.warmup_arrays.create()
-    with explained("create", path):
-        (path / "state").mkdir()
-        rename(path / _UNFINISHED_HEADER, _HEADER)
-        flush(path, deep=False)
-    return run
+    with explained("create", run.path):
+        (run.path / "state").mkdir()
+        rename(run.path / _UNFINISHED_HEADER, _HEADER)
+        flush(run.path, deep=False)
 
 
 def create_on_first(path: str | os.PathLike[str] | Bucket, **contents: Any) -> Run:

@@ -1,0 +1,33 @@
+"""The precision of the gradient that a command takes by default."""
+
+from dataclasses import replace
+
+import jax
+import pytest
+
+from symjax.cli import chains
+from symjax.cli.options import Fit, Sample
+from symjax.cli.problem import Problem
+
+
+def precision(command, task="classification"):
+    return chains._with_force(command, task).problem.force_precision
+
+
+def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
+    monkeypatch,
+):
+    assert precision(Sample()) is None
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert precision(Sample()) == "float16"
+    assert precision(Sample(sampler="nuts")) == "float16"
+    assert precision(Sample(sampler="sghmc")) is None
+    assert precision(Sample(), "regression") is None
+    assert precision(Fit()) is None
+
+
+@pytest.mark.parametrize("asked", ["float32", "bfloat16"])
+def test_a_precision_that_is_asked_for_stays(asked, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    command = replace(Sample(), problem=Problem(force_precision=asked))
+    assert precision(command) == asked
