@@ -45,6 +45,8 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
     _check(command)
+    if kept is None and isinstance(command, Sample):
+        posteriors.require_force(command.problem, command.sampler)
     mesh = starts.make_mesh(command)
     command, built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
