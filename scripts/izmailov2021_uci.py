@@ -87,8 +87,9 @@ class Options:
         splits: standard: the 20 of Hernandez-Lobato and Gal; reference: permutations
             by key 0, 1, 2 and so on, as the paper's code makes them.
         methods: Which; ensemble stands for SGD too.
-        minutes: Time for HMC on each data set in this call; it ends with the draws
-            that it has. Without, it makes all of them.
+        minutes: Time for HMC on each data set in this call, at most three tenths of it
+            to find mass matrices; it ends with the draws that it has. Without, it
+            makes all of them.
         num_splits: The first so many, instead of the scale's.
         num_leapfrogs: Of a trajectory, instead of the setting's and the scale's.
         num_warmup: Iterations of HMC that find the mass matrices, likewise.
