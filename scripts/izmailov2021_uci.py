@@ -86,7 +86,7 @@ class Options:
     """Reproduce the UCI regressions of Izmailov et al. (2021).
 
     Attributes:
-        scale: tiny: a minute, to try it; small: 3 splits, on a CPU with `--minutes`;
+        scale: tiny: a minute a data set; small: 3 splits, on a CPU with `--minutes`;
             paper: 20 splits, for a GPU.
         data: Of boston, concrete, energy, yacht and naval, in the folder SYMJAX_DATA;
             or diabetes, which needs no folder.
