@@ -76,6 +76,12 @@ def test_what_needs_no_rounding_is_exact(name):
     )
 
 
+def test_products_of_whole_numbers_are_left_alone():
+    """257 has more digits than bfloat16 holds."""
+    product = round_products(lambda w, x: x @ w, "bfloat16")
+    assert product(np.full((1, 1), 257), np.ones((1, 1), int))[0, 0] == 257
+
+
 @pytest.mark.parametrize("name", HALVES)
 def test_gradients_are_of_numbers_that_numpy_rounds(name):
     """All that comes back through a product, but what is summed up for parameters."""

@@ -145,9 +145,7 @@ def build(wanted: Slice, command: tuple[str, ...], attempt: int = 0) -> Commands
         ),
         poll=_ssh(wanted, _worker("status")),
         stop=_ssh(wanted, _worker("stop")),
-        logs=_ssh(
-            wanted, 'tail -n 100 "$HOME"/symjax-launch/log | sed "s/^/$(hostname): /"'
-        ),
+        logs=_ssh(wanted, _LOGS),
         delete=_queued(wanted, "delete", "--force", "--quiet"),
     )
 
