@@ -28,7 +28,8 @@ acceptance of 0.95, and leapfrogs are as many as are affordable. SGD is Adam; it
 and SGLD's step size are chosen by a tenth of the training examples, held out. A step
 size of SGLD that loses a chain, there or on all training examples, is not used: lost is
 a chain of which a draw says less of its own training examples than one Gaussian for all
-targets would. On yacht none is left; then the program says so, and has no results.
+targets would. If none is left, the program says so and has no
+results.
 """
 
 import json
@@ -45,23 +46,31 @@ import jax
 import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
+from symjax import checks
 from symjax.run import Stopped
 
 
 SETTINGS = {
-    "boston": Setting(1 / 10, 400, 1280, 400, 10),
-    "concrete": Setting(1 / 10, 400, 1280, 400, 10),
-    "energy": Setting(1 / 10, 400, 1280, 400, 10),
-    "yacht": Setting(1 / 10, 400, 1280, 400, 10),
-    "naval": Setting(1 / 40, 400, 1280, 400, 10),
-    "diabetes": Setting(1 / 10, 100, 640, 400, 1),
+    "boston": Setting(1 / 10, 2000, 400, 1280, 400, 10),
+    "concrete": Setting(1 / 10, 2000, 400, 1280, 400, 10),
+    "energy": Setting(1 / 10, 10_000, 400, 1280, 400, 10),
+    "yacht": Setting(1 / 10, 10_000, 400, 1280, 400, 10),
+    "naval": Setting(1 / 40, 100_000, 400, 1280, 400, 10),
+    "diabetes": Setting(1 / 10, 1000, 100, 640, 400, 1),
 }
 
 SCALES = {
     "tiny": Scale(2, 2, 0.05, 0.05, 2, (50, 100), (1e-6, 1e-5), 500),
     "small": Scale(3, 3, 0.5, 0.5, 5, (300, 1000), (1e-7, 1e-6, 1e-5), 10_000),
     "paper": Scale(
-        20, 3, 1.0, 1.0, 10, (300, 1000, 5000), (1e-8, 1e-7, 1e-6, 1e-5), 50_000
+        20,
+        3,
+        1.0,
+        1.0,
+        10,
+        (300, 1000, 5000, 20_000),
+        (1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
+        50_000,
     ),
 }
 
@@ -86,7 +95,7 @@ class Options:
         num_draws: Of each chain of HMC, likewise.
         prior_variance: Of every weight and bias, instead of the setting's.
         out: Folder of the results.
-        runs: Folder of HMC's run directories, of up to 100 MB each. Default: as `out`.
+        runs: Folder of HMC's run directories, of up to 300 MB each. Default: as `out`.
         seed: Of everything that is random but the splits.
     """
 
@@ -111,6 +120,10 @@ class Options:
 
 def main():
     options = tyro.cli(Options)
+    try:
+        check(options)
+    except ValueError as error:
+        raise SystemExit(f"{error}") from None
     stopped = []
     for name in options.data:
         task = prepare(name, options)
@@ -126,17 +139,36 @@ def main():
         raise SystemExit("\n".join(stopped))
 
 
+def check(options: Options) -> None:
+    """Look at all that is asked for, before hours have passed.
+
+    Raises:
+        ValueError: if a data set is not known or a number not positive.
+    """
+    for name in options.data:
+        if name not in SETTINGS:
+            known = ", ".join(SETTINGS)
+            raise ValueError(f"`data` must be of {known}, got {name}.")
+    checks.positive(minutes=options.minutes, prior_variance=options.prior_variance)
+    checks.at_least(
+        1,
+        num_splits=options.num_splits,
+        num_leapfrogs=options.num_leapfrogs,
+        num_warmup=options.num_warmup,
+        num_draws=options.num_draws,
+    )
+
+
 def prepare(name: str, options: Options) -> Task:
     """Load a data set and put the decisions together.
 
     Raises:
-        SystemExit: if the data set is not known or not there.
+        SystemExit: if the data set is not there, or has no such split.
     """
-    if name not in SETTINGS:
-        raise SystemExit(f"`data` must be of {', '.join(SETTINGS)}, got {name}.")
     scale, setting = SCALES[options.scale], SETTINGS[name]
     setting = setting._replace(
         prior_variance=options.prior_variance or setting.prior_variance,
+        num_descending=round(scale.iterations * setting.num_descending),
         num_leapfrogs=options.num_leapfrogs
         or round(scale.leapfrogs * setting.num_leapfrogs),
         num_warmup=options.num_warmup or round(scale.iterations * setting.num_warmup),

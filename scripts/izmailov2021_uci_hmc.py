@@ -16,13 +16,19 @@ WARMUP_SHARE = 0.3
 
 
 def sample_hmc(task: Task) -> Made:
-    """Chains of HMC, in a run directory that goes on where it was stopped."""
+    """Chains of HMC, in a run directory that goes on where it was stopped.
+
+    Raises:
+        SystemExit: if the run directory was made with other options.
+    """
     setting, count, began = task.setting, task.problem.num_splits, time.monotonic()
     seconds = task.minutes and 60 * task.minutes
     path, key = task.runs / "hmc", jax.random.fold_in(task.key, 3)
     begun = store.open(path) if (path / "config.json").exists() else None
     first, num_found = starts(task, task.scale.num_chains), 0
     mesh, num_fitting = mesh_of(first), min(whitening.NUM_FITTING, setting.num_warmup)
+    if begun and any(begun.config.get(k) != v for k, v in task.config.items()):
+        raise SystemExit(f"{path} was made with other options: choose another out.")
     if begun:
         first = whitening.no_factors(task.problem, first)
     else:

@@ -162,7 +162,8 @@ def warm_up(
         keys = jax.random.split(key, (BLOCK, num_chains))
         return jax.lax.scan(lambda s, k: step(k, s, train), state, keys)
 
-    start = first | {"factor": _factors(problem, [first], scale)}
+    average = _averager(problem)
+    start = first | {"factor": _factors(problem, average([first]), scale)}
     state, history, done = begin(meshes.place_chains(mesh, start)), [], 0
     num_blocks = -(-num_iterations // BLOCK)
     for block in range(1, num_blocks + 1):
@@ -181,37 +182,44 @@ def warm_up(
                 f"step {np.mean(scale):.2g}",
                 flush=True,
             )
-            factor = _factors(problem, history[len(history) // 2 :], scale)
-            start = history[-1] | {"factor": factor}
+            information = average(history[len(history) // 2 :])
+            start = history[-1] | {"factor": _factors(problem, information, scale)}
             if is_last:
                 break
             state = begin(meshes.place_chains(mesh, start))
     return start, done
 
 
-def _factors(problem: Problem, history: list[Any], scale: Any) -> np.ndarray:
+def _averager(problem: Problem) -> Callable[[list[Any]], np.ndarray]:
+    """`positions -> information (chain, D, D)`, of `MOST` of them, in float64."""
+    size, _ = _unraveller(jax.eval_shape(problem.init, jax.random.key(0)))
+    single = jax.vmap(
+        lambda start, train: _information(problem, start, train), (0, None)
+    )
+    add = jax.jit(lambda total, start, train: total + single(start, train))
+
+    def average(positions: list[Any]) -> np.ndarray:
+        some = positions[:: -(-len(positions) // MOST)]
+        with jax.enable_x64(True):
+            train = jax.tree.map(jnp.asarray, problem.train)
+            total = jnp.zeros((len(some[0]["split"]), size, size))
+            for start in some:
+                total = add(total, start, train)
+            return np.asarray(total) / len(some)
+
+    return average
+
+
+def _factors(problem: Problem, information: np.ndarray, scale: Any) -> np.ndarray:
     """Of all chains, `(chain, D, D)`: scale times F^-1/2, F the mass matrix.
 
-    Sums and decompositions are in float64: the eigenvalues differ by 10^9.
+    Decompositions are in float64: the eigenvalues differ by 10^9.
     """
-    with jax.enable_x64(True):
-        train = jax.tree.map(jnp.asarray, problem.train)
-        add = jax.jit(
-            jax.vmap(lambda total, s: total + _information(problem, s, train))
-        )
-        some = history[:: -(-len(history) // MOST)]
-        size, _ = _unraveller(jax.eval_shape(problem.init, jax.random.key(0)))
-        total = jnp.zeros((len(history[0]["split"]), size, size))
-        for start in some:
-            total = add(total, start)
-        mean = np.asarray(total) / len(some)
-    identity, out = np.eye(size), np.empty(mean.shape, np.float32)
-    floor = FLOOR / problem.prior_variance
-    scales = np.broadcast_to(scale, len(mean))
-    for i, information in enumerate(mean):
-        root = np.linalg.cholesky(information + floor * identity)
-        inverse = scipy.linalg.solve_triangular(root, identity, lower=True)
-        out[i] = scales[i] * inverse.T
+    out, identity = np.empty(information.shape, np.float32), np.eye(len(information[0]))
+    floor = FLOOR / problem.prior_variance * identity
+    for i, size in enumerate(np.broadcast_to(scale, len(information))):
+        root = np.linalg.cholesky(information[i] + floor)
+        out[i] = size * scipy.linalg.solve_triangular(root, identity, lower=True).T
     return out
 
 

@@ -69,10 +69,13 @@ class Options:
     minutes: float = 30.0
     """Time for HMC in this call; what is left of its draws is for the next one."""
     seed: int = 0
+    """Of every stage, from 0 on."""
 
 
 def main():
     options = tyro.cli(Options, description=__doc__)
+    if not 0 <= options.minutes < float("inf"):
+        raise SystemExit(f"`--minutes` must be at least 0, got {options.minutes}.")
     problem = build(options.data or DATA[options.scale], options.scale, options.seed)
     reproduce(problem, options.out, options.minutes)
     print(options.out.joinpath("table.md").read_text())

@@ -55,8 +55,10 @@ def build(name, scale, seed):
     """The problem of a data set, at a scale by its name.
 
     Raises:
-        SystemExit: if the data are no images with classes.
+        SystemExit: if the data are no images with classes, or the seed is negative.
     """
+    if seed < 0:
+        raise SystemExit(f"`--seed` must be at least 0, got {seed}.")
     scale, dataset = SCALES[scale], datasets.load(name)
     if dataset.input_range is None or dataset.task != "classification":
         raise SystemExit(f"`--data` must be images with classes, got {name}.")

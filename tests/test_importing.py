@@ -469,6 +469,14 @@ def test_imported_samples_are_evaluated_and_aligned(files, capsys):
     assert "2 of 2" in said
     symjax("sample", "--resume", runs / "hmc", code=2)
     assert "was imported and can't be continued" in capsys.readouterr().err
+    # One that was killed is begun anew, a finished one stays.
+    record = runs / "hmc" / "commit.json"
+    finished = record.read_text()
+    symjax("import", *draws, *of_mlp(folder), "--out", runs / "hmc", code=1)
+    assert "already holds a run" in capsys.readouterr().err
+    record.write_text(finished.replace("true", "false"))
+    symjax("import", *draws, *of_mlp(folder), "--out", runs / "hmc")
+    assert record.read_text() == finished
 
 
 def test_networks_that_were_imported_are_no_posterior(files, capsys):

@@ -107,10 +107,10 @@ def _with_force(command: Sample | Fit, task: str) -> Sample | Fit:
     """The command, its gradients in float16 where that was measured to pay.
 
     That is on a GPU, for classes, whose outputs need no more digits, and with an accept
-    step, which keeps the posterior exact.
+    step at the end of a trajectory, which keeps the posterior exact.
     """
     is_adjusted = isinstance(command, Sample) and (
-        command.sampler not in methods.UNADJUSTED
+        command.sampler not in methods.UNADJUSTED | {"nuts"}
     )
     is_asked = command.problem.force_precision is not None
     if is_asked or not is_adjusted or task != "classification":

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from symjax import interop, progress, store
-from symjax.cli import posteriors
+from symjax.cli import members, posteriors
 from symjax.cli.analyses import Import
 from symjax.cli.posteriors import Posterior
 from symjax.store import Place, Run
@@ -44,13 +44,13 @@ def execute(command: Import, console: Console) -> Place:
     default = Path("runs", f"imported-{command.problem.model}")
     path = store.place(command.out or default)
     num_parts = 1 if endings[0] else len(command.files)
+    _remove_unfinished(path)
     run = _create(path, command, built, first, num_parts)
     try:
         with store.hold(path):
             _write(run, itertools.chain([first], parts))
     except BaseException:
-        # Half of the files is no run.
-        shutil.rmtree(path) if isinstance(path, Path) else path.remove()
+        _remove(path)  # Half of the files is no run.
         raise
     console.print(
         f"Imported: {path}, {run.num_draws} draws of {run.num_chains} chains or "
@@ -59,6 +59,21 @@ def execute(command: Import, console: Console) -> Place:
         soft_wrap=True,
     )
     return path
+
+
+def _remove_unfinished(path: Place) -> None:
+    """Remove what an import left there that was killed."""
+    try:
+        kept = store.open(path)
+    except store.StoreError:
+        return
+    if kept.config.get("command") == "import" and not kept.committed.finished:
+        with store.hold(path):  # None is at work on it.
+            _remove(path)
+
+
+def _remove(path: Place) -> None:
+    shutil.rmtree(path) if isinstance(path, Path) else path.remove()
 
 
 def _create(
@@ -113,18 +128,17 @@ def _read_all(command: Import, built: Posterior) -> Iterator[Params]:
 
 def _config(command: Import, built: Posterior, num_draws: int) -> dict[str, object]:
     """What the run records."""
+    names = members.short_names(command.files)
     return {
         "command": "import",
         "options": {"problem": asdict(command.problem)},
-        "files": _digests(command.files),
+        "files": dict(zip(names, _digests(command.files), strict=True)),
         "data_fingerprint": built.dataset.fingerprint,
         "run": {"num_draws": num_draws, "num_discarded": 0, "thinning": 1},
     }
 
 
-def _digests(files: Sequence[Path]) -> dict[str, str]:
-    digests = {}
+def _digests(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
         with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+            yield hashlib.file_digest(file, "sha256").hexdigest()

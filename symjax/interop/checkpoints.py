@@ -136,7 +136,8 @@ class Checkpoint(NamedTuple):
     def _hint(self, model: str) -> str:
         meant = suggest_model(self.arrays)
         if meant is None or meant == model:
-            return f". It holds {', '.join(sorted(self.arrays)[:4])} and others."
+            held = ", ".join(sorted(self.arrays)[:4])
+            return f". It holds {held} and others." if held else ". It holds nothing."
         return f"; its names are those of --model {meant}."
 
 

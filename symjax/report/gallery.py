@@ -88,12 +88,14 @@ def _distances(comparison: Comparison) -> Picture | None:
         },
         ideal={title: float(title == "Agreement") for title in fields},
     )
-    reading = "Each dot is a method's likeness to the reference, ± a standard error. "
+    of, error, shaded = "likeness to", ", ± a standard error", ", shaded by its error"
+    if comparison.task == "regression":
+        of, error, shaded = "distance to", ", in units of the targets", ""
+    reading = f"Each dot is a method's {of} the reference{error}. "
     if between is not None:
         reading += (
-            "The dashed line is how alike one chain of the reference and the others "
-            "are, shaded by a standard error: a method that reaches it is as good as "
-            "one more chain."
+            "The dashed line is that of one chain of the reference to the others"
+            f"{shaded}: a method that reaches it is as good as one more chain."
         )
     return Picture("How near does each method come?", figure, reading)
 

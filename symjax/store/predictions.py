@@ -210,9 +210,9 @@ def _gaussians_from_text(path: Path, num_outputs: int) -> _Parts:
     table = _from_text(path)
     if table.ndim != 2 or table.shape[1] not in (num_outputs, 2 * num_outputs):
         raise StoreError(
-            f"{path} must hold a row an example, of {num_outputs} means, and behind "
-            f"them {num_outputs} standard deviations if there is noise; its shape is "
-            f"{table.shape}."
+            f"{path} must hold a row an example: the mean of every output, then, if "
+            "there is noise, the standard deviation of every output, so that there are "
+            f"{num_outputs} or {2 * num_outputs} columns; its shape is {table.shape}."
         )
     std = table[:, num_outputs:]
     return table[:, :num_outputs], std if std.size else None
