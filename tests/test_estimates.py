@@ -61,6 +61,7 @@ def test_a_dry_run_says_what_other_devices_take(capsys):
     assert rows["256"][1] == f"{3 * 415 / 256:.3g}"
     own, adding = devices.gradient_seconds(0.415, 74, 3, 256, devices.H200)
     assert rows["256"][3] == f"{adding / (own + adding):.0%}"
+    assert rows["256"][0] == f"{290 * 70_248 * (own + adding) / 3600:,.1f}"
     assert re.search(r"From [\d,]+ devices on", said)
 
 
