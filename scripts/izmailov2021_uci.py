@@ -35,7 +35,8 @@ and SGLD's step size are chosen by a tenth of the training examples, held out. A
 size of SGLD that loses a chain, there or on all training examples, is not used: lost is
 a chain of which a draw says less of its own training examples than one Gaussian for all
 targets would. At 1e-5 two to four of boston's 60 chains are, and one of them made the
-RMSE of its split 143. If no step size is left, the program says so, and has no results.
+RMSE of its split 143; at 1e-6 none is, and all 20 splits have 3.15 / -2.32 (R-hat below
+1.05 for 2.5 % only). If no step size is left, the program says so, and has no results.
 """
 
 import json
