@@ -72,6 +72,7 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         ("leapfrog --repeats 0", "`--repeats` must be at least 1, got 0."),
         ("leapfrog --force float64", "`--force` must be one of float32, tensorfloat32"),
         ("gradient --forces float32 nope", "`--forces` must be one of float32, tensor"),
+        ("gradient --forces", "`--forces` must have a value, got none."),
         ("gradient --micro-batches 30 0", "`--micro-batches` must be at least 1"),
         ("chains --scale full", "Give `--counts`, `--meshes` or both"),
         ("chains --meshes chain=2", "`mesh` must be like chain=4,data=8"),
@@ -80,6 +81,7 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         ("precision --target 1.5", "`--target` must be between 0 and 1, got 1.5."),
         ("precision --forces 'float16, fused'", "for resnet, on a GPU"),
         ("samplers --only nope", "`--only` must be of symjax HMC, symjax NUTS"),
+        ("samplers --only 'blackjax HMC'", "`--only` must hold symjax HMC beside"),
         ("recovery --models nope", "`--models` must be of MLP, relu"),
     ],
 )

@@ -59,6 +59,7 @@ TINY = {
 """Of each benchmark, what `--scale tiny` changes where nothing else is typed."""
 
 FROM_ZERO = ("num_climb", "num_warmup", "num_energies", "num_members", "seed", "noise")
+NOT_EMPTY = ("forces", "contenders", "peers", "noise")
 CHOICES = {"only": "CONTENDERS", "models": "MODELS", "imports": "IMPORTS"}
 """Options that name entries of a table of their module."""
 
@@ -77,10 +78,18 @@ def prepare(module, options):
         options = dataclasses.replace(options, **small)
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
+        if value == () and field.name in NOT_EMPTY:
+            ending.fail(f"`--{field.name}` must have a value, got none.", 2)
         for one in value if isinstance(value, tuple) else (value,):
             _check(module, field.name, one)
     if name == "chains" and not (options.counts or options.meshes):
         ending.fail("Give `--counts`, `--meshes` or both: see chains --help.", 2)
+    if name == "samplers":
+        for one in options.only:
+            other = one.replace("blackjax", "symjax")
+            if other not in options.only:
+                said = f"{other} beside {one}, which takes its step sizes."
+                ending.fail(f"`--only` must hold {said}", 2)
     return options
 
 
@@ -93,7 +102,13 @@ def _check(module, name, value):
         ending.fail(f"{flag} must be a positive number, got {value}.", 2)
     if name == "target" and value >= 1:
         ending.fail(f"{flag} must be between 0 and 1, got {value}.", 2)
-    if name in ("force", "forces") and value is not None:
+    if isinstance(value, str):
+        _check_word(module, name, flag, value)
+
+
+def _check_word(module, name, flag, value):
+    """The same of a precision, a mesh, or an entry of a table."""
+    if name in ("force", "forces"):
         precision, _, kernels = value.partition(", ")
         if precision not in PRECISIONS or kernels not in ("", "fused"):
             said = f"one of {', '.join(PRECISIONS)}, or 'float16, fused'"

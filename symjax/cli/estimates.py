@@ -1,5 +1,6 @@
 """What a run would take on other devices, worked out from the time of one gradient."""
 
+import jax
 from jax.sharding import Mesh
 from rich.table import Table
 
@@ -88,9 +89,10 @@ def table(
     given = estimate.gradient_ms
     gradient = measured if given is None else given / 1e3
     binding = devices.binding_number(gradient, *sizes, kind)
+    here = f"as measured on this {jax.devices()[0].device_kind}"
     title = (
         f"On {kind.name} devices, on paper ({milliseconds(gradient)} ms a chain's "
-        "gradient on one)"
+        f"gradient on one, {here if given is None else 'as given'})"
     )
     caption = (
         f"From {binding:,} devices on adding up takes longer than the gradients: more "
