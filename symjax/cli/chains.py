@@ -84,6 +84,8 @@ def _build_on_all(
 ) -> tuple[Sample | Fit, Posterior]:
     """The command with its force, and the posterior, after hosts were compared."""
     options = records.describe_options(command)
+    # Hosts that do not do the same wait for each other for ever.
+    options |= {"mesh": command.processes.mesh, "dry-run": command.dry_run}
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
     if kept is not None:
         what |= {"the run's configuration": kept.config}
