@@ -38,6 +38,10 @@ def test_slurm(environ):
         ({"SLURM_STEP_TASKS_PER_NODE": "1,2(x2)"}, (1,)),
         ({"SLURM_STEP_TASKS_PER_NODE": "12(x2)"}, (1,)),
         ({"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, None),
+        (
+            {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+            (1,),
+        ),
         ({"SLURM_STEP_TASKS_PER_NODE": "1"}, None),
         ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, (1,)),
         # As --gpus-per-task makes it.

@@ -174,9 +174,10 @@ def _sees_its_own(environ: Mapping[str, str]) -> bool:
     is_said = "JAX_LOCAL_DEVICE_IDS" in environ  # Which JAX reads later.
     is_one = "," not in environ.get("CUDA_VISIBLE_DEVICES", ",")
     by_slurm = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # As in 2(x3),1.
-    is_alone = re.fullmatch(r"1(\(x\d+\))?", by_slurm) is not None
-    by_mpi = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    return is_said or is_one or is_alone or by_mpi == "1"
+    # Under mpirun, that is of its daemons.
+    tasks = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", by_slurm)
+    is_alone = re.fullmatch(r"1(\(x\d+\))?", tasks) is not None
+    return is_said or is_one or is_alone
 
 
 def _has_siblings(environ: Mapping[str, str]) -> bool:
