@@ -89,6 +89,17 @@ def test_a_block_in_half_the_memory_is_as_near_as_the_plain_one_is(half):
     assert error(gradient(residual_block, half)) < 1.2 * plain < 0.1
 
 
+def test_what_is_past_the_largest_number_of_float16_stays_finite():
+    generator = np.random.default_rng(2)
+    maps = jnp.asarray(generator.normal(size=(1, 8, 8, 64)), jnp.float16)
+    one, two = layers(generator, 64)
+    one, two = (layer._replace(gamma=3e4 * layer.gamma) for layer in (one, two))
+    out, pull = jax.jit(lambda *a: jax.vjp(residual_block, *a))(maps, one, two)
+    assert abs(out).max() == 65504
+    for leaf in jax.tree.leaves(pull(jnp.full_like(out, 6e4))):
+        assert np.isfinite(leaf).all()
+
+
 def test_the_fused_network_is_the_network():
     model = models.build("resnet20_frn", 10, activation="silu")
     generator = np.random.default_rng(0)

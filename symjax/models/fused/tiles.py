@@ -120,8 +120,10 @@ def get(ref: Any, tiling: Tiling) -> Any:
 
 
 def put(ref: Any, value: Any, tiling: Tiling) -> None:
-    """Store a whole image."""
-    triton.store(ref.at[_rows(tiling)], value.astype(ref.dtype))
+    """Store a whole image; what is past the largest number of its type is that."""
+    largest = float(jnp.finfo(ref.dtype).max)
+    kept = jnp.clip(value, -largest, largest).astype(ref.dtype)
+    triton.store(ref.at[_rows(tiling)], kept)
 
 
 def _fold(sums: Any, tiling: Tiling) -> Any:
