@@ -22,9 +22,6 @@ SGLD_DRAWS = 100
 LEARNING_RATE = 1e-2
 """Of Adam, falling to 0 as a cosine."""
 
-DESCENT = 2000
-"""Steps of Adam to where chains start."""
-
 
 class Lost(Exception):
     """Chains have run away, and there is nothing to average."""
@@ -35,6 +32,7 @@ class Setting(NamedTuple):
 
     Attributes:
         prior_variance: Of every weight and bias.
+        num_descending: Steps of Adam to where chains start.
         num_leapfrogs: Of a trajectory.
         num_warmup: Iterations of HMC that find the mass matrices, at the most.
         num_draws: Of each chain of HMC.
@@ -42,6 +40,7 @@ class Setting(NamedTuple):
     """
 
     prior_variance: float
+    num_descending: int
     num_leapfrogs: int
     num_warmup: int
     num_draws: int
@@ -55,7 +54,7 @@ class Scale(NamedTuple):
         num_splits: The first so many.
         num_chains: Of HMC and SGLD on every split.
         leapfrogs: Share of the setting's leapfrogs.
-        iterations: Share of its warm-up and draws.
+        iterations: Share of its descent, warm-up and draws.
         num_members: Of the deep ensemble.
         steps: Numbers of SGD's steps to choose from.
         step_sizes: Of SGLD, to choose from.
@@ -152,12 +151,15 @@ def sample_sgld(task: Task) -> Made:
     held, count = hold_out(problem), problem.num_splits
     tried = dict.fromkeys(step_sizes, -np.inf)
     for size, result in _run_sgld(task, held.train, step_sizes):
-        if result is not None and not count_lost(problem, held.train, result):
+        if result is not None and not count_lost(problem, held.train, result.draws):
             tried[size] = judge(problem, held, result)
     order = sorted((e for e in tried if np.isfinite(tried[e])), key=lambda e: -tried[e])
     lost = {}
     for step_size, result in _run_sgld(task, problem.train, order):
-        lost[step_size] = count_lost(problem, problem.train, result)
+        if result is None:
+            lost[step_size] = count * task.scale.num_chains
+        else:
+            lost[step_size] = count_lost(problem, problem.train, result.draws)
         if result is not None and not lost[step_size]:
             break
         print(f"SGLD lost {lost[step_size]} chains with step size {step_size:g}.")
@@ -178,24 +180,20 @@ def sample_sgld(task: Task) -> Made:
     return Made(by_split(result.draws, count), by_split(info, count), told, words)
 
 
-def count_lost(problem: Problem, train: Data, result: run.Result | None) -> int:
-    """How many chains have run away; all, where there is no result.
+def count_lost(problem: Problem, train: Data, draws: Any) -> int:
+    """How many chains, leaves `(split * chain, draw, ...)`, have run away.
 
     A draw of such a chain says less of the examples that it was trained on than one
     Gaussian for all of their targets.
     """
-    num_splits = len(train.y)
-    if result is None:
-        return num_splits
-    lost = 0
-    for i, draws in enumerate(each_split(by_split(result.draws, num_splits))):
-        mean, std = (
-            a.astype(float) for a in problems.predict(problem, draws, train.x[i])
-        )
+    num_lost = 0
+    for i, some in enumerate(each_split(by_split(draws, len(train.y)))):
+        found = problems.predict(problem, some, train.x[i])
+        mean, std = (array.astype(float) for array in found)
         logs = -(((train.y[i] - mean) / std) ** 2) / 2 - np.log(std)
         least = -1 / 2 - np.log(train.y[i].std())
-        lost += int((logs.mean(axis=(2, 3)) < least).any(axis=1).sum())
-    return lost
+        num_lost += int((logs.mean(axis=(2, 3)) < least).any(axis=1).sum())
+    return num_lost
 
 
 def hold_out(problem: Problem) -> Held:
@@ -252,8 +250,8 @@ def fit(task: Task, num_members: int, train: Data, num_steps: int) -> run.Result
 
 
 def descend(task: Task, num_chains: int, train: Data) -> Any:
-    """Starts of chains: where `DESCENT` steps of Adam lead."""
-    draws = fit(task, num_chains, train, DESCENT).draws
+    """Starts of chains: where Adam leads."""
+    draws = fit(task, num_chains, train, task.setting.num_descending).draws
     network = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], draws)
     return starts(task, num_chains) | {"network": network}
 

@@ -142,7 +142,9 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     shutil.rmtree(path, ignore_errors=True)
     kept = store.create(
         path,
-        config=records.describe(command, built) | {"run": record},
+        # The command has no option for what only this program does.
+        config=records.describe(command, built)
+        | {"run": record, "program": "izmailov2021_uci"},
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
         num_chains=num_chains,

@@ -13,7 +13,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import demo, records
+from symjax.cli import demo, plan, records
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Sample, rebuild
 from symjax.cli.problem import Problem
@@ -159,7 +159,11 @@ def test_a_regression_end_to_end(tmp_path, noise, capsys):
 
 
 @pytest.mark.parametrize("sampler", ["hmc", "sghmc"])
-def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, capsys):
+def test_a_dry_run_says_what_it_will_take_and_makes_nothing(
+    tmp_path, sampler, monkeypatch, capsys
+):
+    timed = plan._Timed(2.0, 1000)
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: timed)
     symjax(
         "sample", "--data", "wine", "--sampler", sampler, "--dry-run",
         "--num-draws", 10, "--thinning", 3, "--out", tmp_path / "run",
@@ -170,7 +174,13 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
     assert "parameters 547" in out
     assert f"iterations {total:,}, keeping 10 draws" in out
     assert f"{leapfrogs:,} an iteration, {leapfrogs * total:,} in all" in out
-    assert "estimated time" in out
+    # Four chains are the default; their gradients together take two seconds.
+    assert f"draws on disk {547 * 4 * 4 * 10 / 1000:.1f} kB" in out
+    seconds = 2 * leapfrogs * total
+    said = (
+        f"{seconds / 3600:.1f} hours" if sampler == "hmc" else f"{seconds / 60:.0f} min"
+    )
+    assert f"estimated time {said}" in out
     assert not (tmp_path / "run").exists()
 
 
@@ -186,6 +196,10 @@ def test_a_dry_run_says_what_it_will_take_and_makes_nothing(tmp_path, sampler, c
         (["sample", "--noise", "learnt", "--data", "diabetes"], "`--noise` must be"),
         (["sample", "--noise", "0.3"], "`--noise` is for regressions"),
         (["sample", "--temperature", "0"], "`temperature` must be a positive"),
+        (
+            ["sample", "--sampler", "nuts", "--force-precision", "bfloat16"],
+            "must be float32 for --sampler nuts, got bfloat16",
+        ),
         (["sample", "--hmc.step-size", "-1"], "`--hmc.step-size` must be a positive"),
         (["sample", "--sghmc.friction", "1"], "Add --sampler sghmc"),
         (

@@ -20,7 +20,8 @@ def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
     assert precision(Sample()) is None
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert precision(Sample()) == "float16"
-    assert precision(Sample(sampler="nuts")) == "float16"
+    assert precision(Sample(sampler="ghmc")) == "float16"
+    assert precision(Sample(sampler="nuts")) is None
     assert precision(Sample(sampler="sghmc")) is None
     assert precision(Sample(), "regression") is None
     assert precision(Fit()) is None

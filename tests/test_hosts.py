@@ -176,7 +176,7 @@ def test_what_only_one_host_has_is_a_difference(monkeypatch):
     """Of host 1, which finds what host 0 shared."""
     told = {}
     client = SimpleNamespace(
-        blocking_key_value_get=lambda *_: json.dumps({"a": [1, 2], "b": 2, "d": 4}),
+        blocking_key_value_get=lambda *_: json.dumps({"a": [1, 2], "b": 2, "d": ""}),
         key_value_set=told.__setitem__,
         wait_at_barrier=lambda *_: None,
         key_value_dir_get=lambda _: told.items(),
@@ -190,12 +190,12 @@ def test_what_only_one_host_has_is_a_difference(monkeypatch):
     for said in (
         "b is missing on host 1 (two), and 2 on host 0 (one)",
         "c is 3 on host 1 (two), and missing on host 0 (one)",
-        "d is 5 on host 1 (two), and 4 on host 0 (one)",
+        "d is 5 on host 1 (two), and empty on host 0 (one)",
     ):
         assert said in str(error.value)
     assert "a is" not in str(error.value)
     told.clear()
-    hosts.require_equal({"a": (1, 2), "b": 2, "d": 4})
+    hosts.require_equal({"a": (1, 2), "b": 2, "d": ""})
 
 
 class Store:
@@ -286,15 +286,20 @@ def test_what_computes_is_described(tmp_path, monkeypatch):
     for name in ("jax", "jaxlib", "scipy", "numpy", "optax", "orbax-checkpoint"):
         assert found[name] == importlib.metadata.version(name)
     assert found["the kind of device"] == jax.local_devices()[0].device_kind
+    assert found["the number of devices"] == str(jax.local_device_count())
     assert "pytest" not in found
     for plugin in ("jax_cuda13_plugin", "libtpu", "nvidia_cudnn_cu13"):
         folder = tmp_path / f"{plugin}-1.2.3.dist-info"
         folder.mkdir()
         folder.joinpath("METADATA").write_text(f"Name: {plugin}\nVersion: 1.2.3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    flags = f"{os.environ['XLA_FLAGS']} --xla_dump_to=here"
+    monkeypatch.setenv("XLA_FLAGS", " ".join(reversed(flags.split())))
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_b=1 --xla_a=2")
     with jax.enable_x64(True):
         changed = dict(software.describe().items() - found.items())
     assert changed == {
+        "LIBTPU_INIT_ARGS": "--xla_a=2 --xla_b=1",
         "jax-cuda13-plugin": "1.2.3",
         "jax_enable_x64": "True",
         "libtpu": "1.2.3",

@@ -51,7 +51,7 @@ def test_gpus_that_are_its_own_already(environ, variables, devices):
     assert hosts.find("auto") == ("node07:61441", 4, 3, devices)
 
 
-def test_open_mpi(environ, monkeypatch):
+def test_open_mpi_4(environ):
     uri = "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"
     environ(OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK="3")
     environ(OMPI_COMM_WORLD_LOCAL_RANK="1", OMPI_MCA_orte_hnp_uri=uri)
@@ -59,12 +59,51 @@ def test_open_mpi(environ, monkeypatch):
     assert hosts.find("auto") == (f"10.96.0.1:{port}", 4, 3, (1,))
     environ(OMPI_COMM_WORLD_LOCAL_SIZE="1")
     assert hosts.find("auto") == (f"10.96.0.1:{port}", 4, 3, None)
-    monkeypatch.delenv("OMPI_MCA_orte_hnp_uri")
-    with pytest.raises(ValueError, match=r"Open MPI .*Give `--distributed HOST:PORT"):
-        hosts.find("auto")
-    assert hosts.find("off") is None
     environ(OMPI_COMM_WORLD_SIZE="1")
     assert hosts.find("auto") is None
+
+
+def mpi_5(rank, machine, job="prterun-a-b.c-6938@1", of_machine=2):
+    """As version 5.0.11 says it, of four processes on two machines or one."""
+    return {
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(of_machine),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank % 2),
+        "PMIX_NAMESPACE": job,
+        "PMIX_HOSTNAME": machine,
+    }
+
+
+def test_open_mpi_5():
+    """Process 0 is where mpirun was typed; all find it at the same port."""
+    places = [hosts.find("auto", mpi_5(i, ("a-b.c", "d")[i // 2])) for i in range(4)]
+    assert len({place.address for place in places}) == 1
+    host, port = places[0].address.split(":")
+    assert host == "a-b.c"
+    assert 61440 <= int(port) < 2**16
+    assert [place[1:] for place in places] == [(4, i, (i % 2,)) for i in range(4)]
+    other = hosts.find("auto", mpi_5(0, "a-b.c", "prterun-a-b.c-6939@1"))
+    assert other.address != places[0].address, "another job at the same time"
+    # Inside an allocation of Slurm, which tells of the daemons of Open MPI.
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "d", "SLURM_NTASKS": "2"}
+    slurm |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    assert hosts.find("auto", mpi_5(3, "d") | slurm) == places[3]
+    by_hand = {"JAX_COORDINATOR_PORT": "8476", "CUDA_VISIBLE_DEVICES": "1"}
+    there = hosts.find("auto", mpi_5(3, "d") | by_hand)
+    assert there == ("a-b.c:8476", 4, 3, None)
+
+
+def test_open_mpi_5_whose_process_0_is_elsewhere():
+    """Then nobody can tell the others where, unless all are on one machine."""
+    with pytest.raises(ValueError, match=r"on d. Type mpirun .*--distributed HOST:P"):
+        hosts.find("auto", mpi_5(0, "d"))
+    with pytest.raises(ValueError, match="its job is 'something', on d. Type mpirun"):
+        hosts.find("auto", mpi_5(3, "d", "something"))
+    assert hosts.find("off", mpi_5(0, "d")) is None
+    for rank in (0, 3):
+        place = hosts.find("auto", mpi_5(rank, "d", of_machine=4))
+        assert place.address.startswith("localhost:")
 
 
 @pytest.fixture

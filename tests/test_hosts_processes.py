@@ -200,20 +200,25 @@ OTHER_VERSION = (
 
 
 def test_hosts_that_differ_are_refused(tmp_path):
-    """In a seed, a version, and an edit that git would not tell from another one."""
+    """In a seed, a version, and an edit that git would not tell from another one.
+
+    And in what they are to do, or how chains are shared out: they would wait for ever.
+    """
     path, edited = tmp_path / "run", tmp_path / "edited"
     shutil.copytree(Path(symjax.__file__).parent, edited / "symjax")
     with (edited / "symjax" / "energies.py").open("a") as file:
         file.write("# Only here.\n")
     other = f"{OTHER_VERSION}sys.path.insert(0, {str(edited)!r})\n{LONG[1]}"
     end = [*LONG[2:], "--out", path, "--seed"]
-    codes, outputs = run_all([[*LONG[:2], *end, 0], ["-c", other, *end, 1]], 100)
+    another = ["-c", other, *end, 1, "--dry-run", "--mesh", "chain=2,data=2"]
+    codes, outputs = run_all([[*LONG[:2], *end, 0], another], 100)
     assert codes == [2, 2], outputs
     for output in outputs:
-        for name, value in (("--seed", "1 "), ("scipy", "0.0.1 ")):
-            assert f"{name} is {value}on host 1 (" in output
+        for said in ("--seed is 1", "scipy is 0.0.1", "--dry-run is true"):
+            assert f"{said} on host 1 (" in output
+        assert '--mesh is "chain=2,data=2" on host 1 (' in output
         assert "symjax/energies.py is " in output
-        assert output.count(" on host 1 (") <= 4, output
+        assert output.count(" on host 1 (") <= 6, output
     assert not path.exists()
 
 

@@ -29,6 +29,7 @@ def scripts():
     return SimpleNamespace(
         main=main,
         hmc=main.hamiltonian,
+        whitening=main.hamiltonian.whitening,
         methods=main.methods,
         problems=main.problems,
         scores=main.scores,
@@ -42,10 +43,16 @@ def reproduced(scripts, tmp_path_factory):
     scale = scripts.methods.Scale(2, 2, 0.05, 0.05, 2, (20,), (1e-6, 1e6), 500)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scripts.main.SCALES, "tiny", scale)
-        patch.setattr(scripts.methods, "DESCENT", 20)
         words = f"uci --scale tiny --data diabetes --out {out}"
         patch.setattr("sys.argv", [*words.split(), "--minutes", "1e-9"])
         with pytest.raises(SystemExit, match=r"diabetes, hmc: .* Call again to go on"):
+            scripts.main.main()
+        again = ["--methods", "hmc", "--num-leapfrogs", "3"]
+        patch.setattr("sys.argv", [*words.split(), *again])
+        with pytest.raises(SystemExit, match="hmc was made with other options"):
+            scripts.main.main()
+        patch.setattr("sys.argv", [*words.split(), "--minutes", "0"])
+        with pytest.raises(SystemExit, match="`minutes` must be a positive number"):
             scripts.main.main()
         patch.setattr("sys.argv", words.split())
         scripts.main.main()
@@ -183,7 +190,7 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     task = scripts.methods.Task(
         linear,
         scripts.main.SCALES["tiny"],
-        scripts.methods.Setting(variance, 20, 20, 800, 1),
+        scripts.methods.Setting(variance, 20, 20, 20, 800, 1),
         jax.random.key(0),
         {},
         tmp_path,
@@ -246,3 +253,82 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["uci", "--data", "yatch"])
     with pytest.raises(SystemExit, match="must be of boston, .* got yatch"):
         scripts.main.main()
+
+
+def constant_networks(means, noises):
+    """Outputs of every chain's draws, which are one number each."""
+    raw = np.log(np.expm1(np.array(noises)))
+    return SimpleNamespace(
+        draws={"mean": np.array(means)[..., None], "raw": raw[..., None]}, info=()
+    )
+
+
+def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
+    """Two splits of two chains of two draws, targets of variance 1."""
+    y = np.tile(np.random.default_rng(0).permutation([-1.0, 1.0] * 10), (2, 1))
+    y = y[..., None].astype(np.float32)
+    train = Data(y, y, np.ones((2, 20), bool))
+    apply = lambda p, x: jnp.concatenate([p["mean"] * x, p["raw"] + 0 * x], axis=-1)
+    problem = SimpleNamespace(train=train, num_splits=2, apply=apply)
+    scale = scripts.main.SCALES["tiny"]._replace(step_sizes=(1e-3, 1e-2, 1e-1))
+    task = SimpleNamespace(problem=problem, scale=scale)
+    good = constant_networks(np.full((4, 2), 0.9), np.full((4, 2), 0.2))
+    # The prediction of 1 for all, and a little better; one draw of a chain is worse.
+    fair = constant_networks(np.full((4, 2), 0.1), np.full((4, 2), 1.0))
+    means = np.full((4, 2), 0.9)
+    means[2, 1] = 40.0
+    worse = constant_networks(means, np.full((4, 2), 0.2))
+    count = scripts.methods.count_lost
+    found = [count(problem, train, some.draws) for some in (good, fair, worse)]
+    assert found == [0, 0, 1]
+
+    made = {1e-3: (fair, fair), 1e-2: (good, worse), 1e-1: (worse, good)}
+
+    def run_sgld(task, some, step_sizes):
+        is_whole = len(some.y[0]) == 20
+        return ((size, made[size][is_whole]) for size in step_sizes)
+
+    monkeypatch.setattr(scripts.methods, "_run_sgld", run_sgld)
+    told = scripts.methods.sample_sgld(task).told
+    assert told["step_size"] == 1e-3
+    assert told["lost"] == {"0.01": 1, "0.001": 0}
+    assert told["held_out"]["0.1"] is None
+    assert told["held_out"]["0.01"] > told["held_out"]["0.001"]
+    made[1e-3] = (fair, None)
+    with pytest.raises(scripts.methods.Lost, match="at every step size"):
+        scripts.methods.sample_sgld(task)
+
+
+def test_the_fisher_information_is_the_variance_of_the_score(scripts):
+    """By Gauss-Hermite quadrature over the targets, in float64."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    outputs = np.array([[0.3, -6.0], [1.0, 2.0], [-2.0, 0.0]])
+    raw = outputs[:, 1:]
+    noise, slope = np.logaddexp(0, raw), 1 / (1 + np.exp(-raw))
+    scores = nodes / noise, (nodes**2 - 1) / noise * slope
+    expected = [(weights * one**2).sum(axis=1) / weights.sum() for one in scores]
+    found = scripts.problems.information(jnp.asarray(outputs))
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-5)
+
+
+def test_factors_are_roots_of_the_inverse_mass_matrix(scripts):
+    """Of linear regressions, in which one example is masked out."""
+    x = np.random.default_rng(0).normal(size=(2, 30, 3))
+    # Eigenvalues differ by 10^8, which float32 would not resolve.
+    x = (x + 1e4 * x[..., :1]).astype(np.float32)
+    mask = np.arange(30) < np.array([[30], [29]])
+    problem = SimpleNamespace(
+        train=Data(x, x[..., :1], mask),
+        prior_variance=0.5,
+        apply=lambda params, x: (x @ params["w"])[:, None],
+        init=lambda key: {"w": jnp.zeros(3)},
+        information=lambda outputs: jnp.full_like(outputs, 4.0),
+    )
+    start = {"network": {"w": np.zeros((2, 3), np.float32)}, "split": np.arange(2)}
+    information = scripts.whitening._averager(problem)([start, start])
+    factors = scripts.whitening._factors(problem, information, np.array([1.0, 0.1]))
+    for i, (size, count) in enumerate([(1.0, 30), (0.1, 29)]):
+        rows = x[i, :count].astype(float)
+        expected = 4 * rows.T @ rows + scripts.whitening.FLOOR / 0.5 * np.eye(3)
+        root = factors[i].astype(float) / size
+        np.testing.assert_allclose(root.T @ expected @ root, np.eye(3), atol=0.01)

@@ -114,6 +114,10 @@ def test_each_process_has_gpus_of_its_own(nvidia_smi, monkeypatch):
     assert gpus_of(3, 1) == ["5", "GPU-3", "7"]
     with pytest.raises(ValueError, match="which are 4, but here are 3"):
         gpus_of(2, 2)
+    for none in ("", "-1", "NoDevFiles"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        with pytest.raises(ValueError, match="but here are 0"):
+            gpus_of(1, 1)
 
 
 def test_gpus_where_there_are_none_are_refused(monkeypatch, tmp_path, capsys):
@@ -268,6 +272,18 @@ def test_restarts_end(run):
     assert (code, len(starts)) == (9, 2)
 
 
+@pytest.mark.parametrize("wrong", [{"max_restarts": -1}, {"grace": float("nan")}])
+def test_restarts_without_end_and_waits_for_ever_are_refused(wrong):
+    with pytest.raises(ValueError, match="was expected to be at least 0, got"):
+        launching.rehearse(["x", "--out", "r"], pytest.fail, **wrong)
+
+
+def test_a_command_that_is_not_marked_is_asked_for(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        launch.main(["local", "sample", "--data", "digits"])
+    assert "behind `--`" in capsys.readouterr().err
+
+
 def test_restarts_need_a_run(capsys):
     command = [sys.executable, "-c", "pass"]
     assert launch.main(["local", "--max-restarts", "1", "--", *command]) == 2
@@ -304,14 +320,18 @@ def test_a_resumed_command_keeps_what_is_said_at_every_start():
     )
 
 
-@pytest.mark.parametrize("name", [[], ["symjax"]])
+@pytest.mark.parametrize("name", [[], ["symjax"], ["--"], ["--", "symjax"]])
 def test_a_rehearsal_is_of_what_is_typed_without_it(name):
     command = ["sample", "--data", "symjax", "--", "x"]
-    options, behind = rehearsal.split(
-        ["rehearse", "--grace", "1", "--", *name, *command]
-    )
+    options, behind = rehearsal.split(["rehearse", "--grace", "1", *name, *command])
     assert options == ["rehearse", "--grace", "1"]
     assert behind == tuple(command)
+
+
+@pytest.mark.parametrize("words", [(), ("list", "."), ("rehearse", "--", "sample")])
+def test_what_runs_as_one_process_is_not_rehearsed(words):
+    with pytest.raises(ValueError, match="sample or fit was expected behind"):
+        rehearsal.rehearse(Rehearse(), words)
 
 
 def test_symjax_rehearse_is_the_same_launcher():

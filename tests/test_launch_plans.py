@@ -380,6 +380,7 @@ def test_a_jobset_is_one_and_has_the_rules_of_the_exit_codes():
         {"topology": "0x4"},
         {"accelerator": "v4"},
         {"name": "My chains"},
+        {"namespace": "my chains"},
         {"name": "a" * 41},
     ],
 )

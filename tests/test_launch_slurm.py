@@ -165,6 +165,8 @@ def test_the_script_is_one_for_bash_and_for_sbatch(queue):
     [
         {"num_nodes": 0},
         {"name": "a b"},
+        {"name": "a/b"},
+        {"time": "1 day"},
         {"options": ("--a\nrm -rf x",)},
         {"options": ("partition",)},
     ],

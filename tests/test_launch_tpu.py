@@ -194,7 +194,12 @@ def test_what_cannot_work_is_refused_before_anything_is_asked_for(capsys, monkey
     assert "launch.py tpu7x" in capsys.readouterr().err
     assert typed(*NAMED, "v4-64", command=("symjax", "sample", "--out", "runs/a")) == 2
     assert "--out /mnt/symjax/RUN" in capsys.readouterr().err
-    assert typed(*NAMED, "v4-64", "--slices", "0") == 2
+    for wrong in ("--slices=0", "--max-restarts=-1", "--poll=0"):
+        with pytest.raises(SystemExit, match="2"):
+            typed(*NAMED, "v4-64", wrong)
+        assert "expected at least" in capsys.readouterr().err
+    assert typed("tpu-vm", "--zone=z", "--accelerator=v4-8", "--name=A b") == 2
+    assert "small letters" in capsys.readouterr().err
     assert launch.main([*NAMED, "v4-64"]) == 2
     assert "behind `--`" in capsys.readouterr().err
 

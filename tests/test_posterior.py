@@ -126,15 +126,15 @@ def test_the_accept_step_is_in_full_precision_whatever_the_force_is():
     def trace(function, *arguments):
         return str(jax.make_jaxpr(function)(*arguments))
 
-    plain, exact = (
+    plain, exact, tensor = (
         cases.log_posterior(force_precision=precision)
-        for precision in (None, "float32")
+        for precision in (None, "float32", "tensorfloat32")
     )
 
     def relative(log_posterior, params, proposal, data):
         return jax.value_and_grad(log_posterior.relative_to(params, data))(proposal)
 
-    for log_posterior in (plain, exact):
+    for log_posterior in (plain, exact, tensor):
         text = trace(log_posterior.difference, PARAMS, PARAMS, data)
         assert text.count("dot_general[") == text.count("Precision.HIGHEST") // 2 > 0
         text = trace(partial(relative, log_posterior), PARAMS, PARAMS, data)
@@ -143,6 +143,9 @@ def test_the_accept_step_is_in_full_precision_whatever_the_force_is():
     assert "HIGHEST" in trace(jax.grad(exact), PARAMS, data)
     with jax.default_matmul_precision("highest"):
         assert "HIGHEST" in trace(jax.grad(plain), PARAMS, data)
+        text = trace(jax.grad(tensor), PARAMS, data)
+        assert text.count("dot_general[") == text.count("Precision.HIGH") // 2 > 0
+        assert "HIGHEST" not in text
 
 
 def test_the_force_may_be_another_function_and_the_accept_step_is_not():
@@ -160,6 +163,11 @@ def test_the_force_may_be_another_function_and_the_accept_step_is_not():
     assert half.difference(PARAMS, proposal, data) == plain.difference(
         PARAMS, proposal, data
     )
+    relatives = [
+        jax.value_and_grad(density.relative_to(PARAMS, data))(proposal)
+        for density in (half, plain)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *relatives)
     forces = [jax.grad(density)(PARAMS, data)["out"] for density in (half, plain)]
     assert not np.allclose(*forces, rtol=0.05)
     for precision in (None, "float32"):

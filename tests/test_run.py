@@ -18,7 +18,7 @@ import numpy as np
 import optax
 import pytest
 
-from symjax import hamiltonian, mesh, run, store
+from symjax import hamiltonian, hosts, mesh, run, store
 from symjax.run.loop import SAVE_SECONDS
 from symjax.samplers import chees, hmc, sgld
 
@@ -39,6 +39,15 @@ def sample(log_density=gaussian, start=None, *, num_warmup=0, **options):
     return run.sample(
         KEY, algorithm, start, None, mesh=devices, show_progress=False, **options
     )
+
+
+def test_hosts_compare_what_they_are_to_run(monkeypatch):
+    def refuse(entries):
+        raise ValueError(f"The hosts differ in one of {sorted(entries)}")
+
+    monkeypatch.setattr(hosts, "require_equal", refuse)
+    with pytest.raises(ValueError, match="'key', 'num_chains', .*'num_draws', 'thin"):
+        sample(num_draws=25)
 
 
 def test_draws_are_the_last_of_every_thinning_after_warmup_and_burn_in():

@@ -83,6 +83,11 @@ class JobSet:
                 "`--name` was expected to be at most 40 small letters, digits and -, a "
                 f"letter first, got {self.name}"
             )
+        if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.namespace):
+            raise ValueError(
+                "`--namespace` was expected to be small letters, digits and -, got "
+                f"{self.namespace!r}"
+            )
         if self.accelerator not in ACCELERATORS:
             raise ValueError(
                 f"`--accelerator` was expected to be one of {', '.join(ACCELERATORS)}; "

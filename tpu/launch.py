@@ -24,11 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from symjax import launching
 from tpu import gke, plans, skypilot, slurm, supervision, tpu7x, tpu_vm
+from tpu.options import Help, count, limit
 from tpu.plans import Command, Remark, Step
 from tpu.worker import split
 
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+_BEHIND = "Behind `--` stands the command: -- symjax sample --data digits --out RUN"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words, command = split(given)
-    asked = _parser().parse_args(words)
+    parser = _parser()
+    asked, others = parser.parse_known_args(words)
+    if others:
+        parser.error(f"{' '.join(others)}: the command stands behind `--`")
     if not command and asked.needs_command(asked):
         print(
             "launch: a command was expected behind `--`, such as: -- symjax sample "
@@ -76,7 +81,8 @@ def _backend(
         name,
         help=about,
         description=about,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog=_BEHIND,
+        formatter_class=Help,
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan only")
     parser.set_defaults(do=do, needs_command=lambda _: True)
@@ -86,11 +92,11 @@ def _backend(
 def _add_local(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _backend(backends, "local", "processes of this machine", _local)
     add = parser.add_argument
-    add("--processes", type=int, default=2, help="how many")
-    add("--devices", type=int, default=2, help="of each: virtual CPUs, or GPUs")
+    add("--processes", type=count, default=2, help="how many")
+    add("--devices", type=count, default=2, help="of each: virtual CPUs, or GPUs")
     add("--platform", choices=["cpu", "cuda"], default="cpu", help="kind of device")
     add("--grace", type=float, default=launching.GRACE, help="seconds after a failure")
-    add("--max-restarts", type=int, default=0, help="after exit codes but 0, 1 and 2")
+    add("--max-restarts", type=limit, default=0, help="after exit codes but 0, 1 and 2")
 
 
 def _local(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -111,7 +117,10 @@ def _local(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
         ]
         return _show([*steps, Command(("wait",))])
     if shutil.which(command[0]) is None:
-        raise ValueError(f"there is no program {command[0]!r} here")
+        raise ValueError(
+            f"there is no program {command[0]!r} on the PATH: activate the environment "
+            "that has it"
+        )
     return launching.rehearse(
         command, plan, max_restarts=asked.max_restarts, grace=asked.grace
     )
@@ -134,12 +143,12 @@ def _add_tpu_vm(
     add("--accelerator", required=True, help="such as v4-64 or v5litepod-256")
     add("--nfs", metavar="SERVER:/SHARE", help=f"to mount at {plans.SHARED} on all")
     add("--project", help="instead of gcloud's own setting")
-    add("--slices", type=int, default=1, help="joined by the data-centre network")
+    add("--slices", type=count, default=1, help="joined by the data-centre network")
     add("--spot", action="store_true", help="cheaper, may be preempted")
     add("--runtime", help="runtime version, instead of the generation's")
     add("--internal-ips", action="store_true", help="no external addresses")
-    add("--max-restarts", type=int, default=20, help="preemptions and accidents")
-    add("--poll", type=float, default=60.0, help="seconds between two looks")
+    add("--max-restarts", type=limit, default=20, help="preemptions and accidents")
+    add("--poll", type=count, default=60, help="seconds between two looks")
     add("--attach", action="store_true", help="watch a program that runs already")
     add("--keep", action="store_true", help="do not delete the slice at the end")
     parser.set_defaults(needs_command=lambda asked: asked.action == "run")
@@ -179,10 +188,10 @@ def _add_gke(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     add("--accelerator", required=True, choices=list(gke.ACCELERATORS), help="label")
     add("--topology", required=True, help="of the node pool, such as 2x2x4")
     add("--claim", required=True, help=f"volume claim, mounted at {plans.SHARED}")
-    add("--slices", type=int, default=1, help="node pools to use")
-    add("--chips-per-host", type=int, default=4, help="of the machine type")
-    add("--max-restarts", type=int, default=20, help="of the JobSet")
-    add("--grace", type=int, default=60, help="seconds for the save")
+    add("--slices", type=count, default=1, help="node pools to use")
+    add("--chips-per-host", type=count, default=4, help="of the machine type")
+    add("--max-restarts", type=limit, default=20, help="of the JobSet")
+    add("--grace", type=limit, default=60, help="seconds for the save")
     add("--namespace", default="default", help="of Kubernetes")
     add("--spot", action="store_true", help="on spot nodes")
 
@@ -197,12 +206,12 @@ def _add_slurm(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = _backend(backends, "slurm", "a batch job", _slurm)
     add = parser.add_argument
     add("--name", default="symjax", help="of the job and its files")
-    add("--nodes", type=int, required=True, help="how many")
-    add("--tasks-per-node", type=int, default=1, help="one for each GPU, or 1")
-    add("--gpus-per-node", type=int, help="to ask for")
+    add("--nodes", type=count, required=True, help="how many")
+    add("--tasks-per-node", type=count, default=1, help="one for each GPU, or 1")
+    add("--gpus-per-node", type=count, help="to ask for")
     add("--time", default="24:00:00", help="Slurm's limit")
-    add("--save-seconds", type=int, default=300, help="before the limit: save and stop")
-    add("--max-requeues", type=int, default=20, help="restarts by itself")
+    add("--save-seconds", type=limit, default=300, help="to save in, at the end")
+    add("--max-requeues", type=limit, default=20, help="restarts by itself")
     add("--python", default=sys.executable, help="where symjax is installed")
     add("--sbatch", action="append", default=[], help="a further option, as one word")
 
@@ -226,11 +235,11 @@ def _add_skypilot(
     add = parser.add_argument
     add("--name", default="symjax", help="of the job")
     add("--accelerators", required=True, help="of a node: tpu-v5p-32 or H100:8")
-    add("--nodes", type=int, default=1, help="1 for a TPU slice")
+    add("--nodes", type=count, default=1, help="1 for a TPU slice")
     add("--bucket", required=True, help=f"mounted at {plans.SHARED}: gs://NAME")
     add("--infra", default="gcp", help="cloud/region/zone")
     add("--on-demand", action="store_true", help="no spot machines")
-    add("--max-restarts", type=int, default=3, help="after exit codes but 42")
+    add("--max-restarts", type=limit, default=3, help="after exit codes but 42")
 
 
 def _skypilot(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -250,6 +259,7 @@ def _add_7x(backends: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     add("--topology", required=True, help="such as 2x2x4")
     add("--spot", action="store_true", help="cheaper, may be preempted")
     parser.set_defaults(needs_command=lambda _: False)
+    parser.epilog = None
 
 
 def _tpu7x(asked: argparse.Namespace, command: tuple[str, ...]) -> int:

@@ -9,6 +9,7 @@ other code, a limited number of times: SkyPilot cannot tell an accident from an 
 that no restart mends.
 """
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,13 @@ class Task:
     max_restarts: int = 3
 
     def __post_init__(self) -> None:
-        """Check what would be taken for a folder of this machine.
+        """Check the name, and what would be taken for a folder of this machine.
 
         Raises:
-            ValueError: if the bucket has no scheme.
+            ValueError: if the name is none, or the bucket has no scheme.
         """
+        if not re.fullmatch("[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?", self.name):
+            raise ValueError(f"`--name` was expected to be a word, got {self.name!r}")
         if "://" not in self.bucket:
             raise ValueError(
                 "`--bucket` was expected to be an address, such as gs://NAME, got "

@@ -13,6 +13,7 @@ task of a node all of them).
 - `--signal=TERM@seconds` tells the tasks, not the script, before the time is over.
 """
 
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -49,18 +50,29 @@ class Batch:
         """Check the numbers, and that no option breaks its line.
 
         Raises:
-            ValueError: if there are no nodes or tasks, or an option is not one line.
+            ValueError: if there are no nodes or tasks, no such time or name, or an
+                option is not one line.
         """
         if self.num_nodes < 1 or self.tasks_per_node < 1:
             raise ValueError(
                 "`--nodes` and `--tasks-per-node` were expected to be at least 1, got "
                 f"{self.num_nodes} and {self.tasks_per_node}"
             )
-        for option in (*self.options, f"--job-name={self.name}"):
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(
+                f"`--name` was expected to be a word, got {self.name!r}: files of the "
+                "job are called so"
+            )
+        if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}|UNLIMITED", self.time):
+            raise ValueError(
+                "`--time` was expected to be like 24:00:00 or 2-00:00:00, got "
+                f"{self.time!r}"
+            )
+        for option in self.options:
             if len(option.split()) != 1 or not option.startswith("--"):
                 raise ValueError(
                     "`--sbatch` was expected to be one option of sbatch, such as "
-                    f"--partition=gpu, and a name to have no spaces; got {option!r}"
+                    f"--partition=gpu, got {option!r}"
                 )
 
 

@@ -18,6 +18,7 @@ What the commands are built on (gcloud 528, docs.cloud.google.com/tpu, read in 2
 - Ubuntu 22.04, which the runtimes are, has Python 3.10. uv brings the one symjax needs.
 """
 
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -75,8 +76,13 @@ class Slice:
         """Check what would otherwise fail after minutes in a queue.
 
         Raises:
-            ValueError: if there is no such generation, or no slices.
+            ValueError: if there is no such name or generation, or no slices.
         """
+        if not re.fullmatch("[a-z]([-a-z0-9]{0,61}[a-z0-9])?", self.name):
+            raise ValueError(
+                "`--name` was expected to be at most 63 small letters, digits and -, a "
+                f"letter first, got {self.name!r}"
+            )
         generation = self.accelerator.partition("-")[0]
         if self.runtime is None and generation not in RUNTIMES:
             raise ValueError(
@@ -139,9 +145,7 @@ def build(wanted: Slice, command: tuple[str, ...], attempt: int = 0) -> Commands
         ),
         poll=_ssh(wanted, _worker("status")),
         stop=_ssh(wanted, _worker("stop")),
-        logs=_ssh(
-            wanted, 'tail -n 100 "$HOME"/symjax-launch/log | sed "s/^/$(hostname): /"'
-        ),
+        logs=_ssh(wanted, _LOGS),
         delete=_queued(wanted, "delete", "--force", "--quiet"),
     )
 

@@ -94,10 +94,13 @@ def _exec(command: tuple[str, ...], codes: Path | None) -> int:
     print("+", *words, file=sys.stderr, flush=True)
     if codes is None:
         os.execvp(words[0], words)
-    popen = subprocess.Popen(words)
-    # Slurm signals the whole process group: the program has its own copy.
+    # Slurm signals the whole process group: the program, if it is there, has a copy.
+    told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda number, _: told.append(number))
+    popen = subprocess.Popen(words)
+    for number in told:
+        popen.send_signal(number)
     code = shell_code(popen.wait())
     # The order of the files' times is the order in which the processes ended.
     codes.mkdir(parents=True, exist_ok=True)

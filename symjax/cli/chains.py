@@ -45,6 +45,8 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
     _check(command)
+    if kept is None and isinstance(command, Sample):
+        posteriors.require_force(command.problem, command.sampler)
     mesh = starts.make_mesh(command)
     command, built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
@@ -82,6 +84,8 @@ def _build_on_all(
 ) -> tuple[Sample | Fit, Posterior]:
     """The command with its force, and the posterior, after hosts were compared."""
     options = records.describe_options(command)
+    # Hosts that do not do the same wait for each other for ever.
+    options |= {"mesh": command.processes.mesh, "dry-run": command.dry_run}
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
     if kept is not None:
         what |= {"the run's configuration": kept.config}
@@ -105,10 +109,10 @@ def _with_force(command: Sample | Fit, task: str) -> Sample | Fit:
     """The command, its gradients in float16 where that was measured to pay.
 
     That is on a GPU, for classes, whose outputs need no more digits, and with an accept
-    step, which keeps the posterior exact.
+    step at the end of a trajectory, which keeps the posterior exact.
     """
     is_adjusted = isinstance(command, Sample) and (
-        command.sampler not in methods.UNADJUSTED
+        command.sampler not in methods.UNADJUSTED | {"nuts"}
     )
     is_asked = command.problem.force_precision is not None
     if is_asked or not is_adjusted or task != "classification":

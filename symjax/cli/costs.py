@@ -44,7 +44,7 @@ def _gradients(kept: Run, command: Sample | Fit, built: Posterior) -> float:
 def _per_step(command: Sample) -> float:
     """Gradients of one of the steps that a chain logs."""
     if command.sampler == "adjusted_mclmc":
-        return isokinetic.GRADIENTS_PER_STEP
+        return float(isokinetic.GRADIENTS_PER_STEP)
     if command.sampler == "split_hmc":
         return split_hmc.gradients_per_step(command.split_hmc.num_blocks)
     return 1.0

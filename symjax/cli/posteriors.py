@@ -69,6 +69,21 @@ def require_likelihood(problem: Problem) -> None:
         )
 
 
+def require_force(problem: Problem, sampler: str) -> None:
+    """Require a precision of the force that the sampler heeds.
+
+    Raises:
+        ValueError: if it takes full float32 whatever is typed.
+    """
+    precision = problem.force_precision
+    if sampler == "nuts" and precision not in (None, "float32"):
+        raise ValueError(
+            f"`--force-precision` must be float32 for --sampler nuts, got {precision}: "
+            "every state of its trajectories counts by its energy, which is of full "
+            "float32. Leave it out, or take --sampler dynamic_hmc."
+        )
+
+
 def load(problem: Problem) -> Dataset:
     """The data set, of which only so many examples as were asked for."""
     with named("--data"):

@@ -33,9 +33,10 @@ class Problem:
         force_precision: Of the gradient, while what is accepted is decided in full
             float32: float32, tensorfloat32, or bfloat16 and float16, which store
             activations in half the memory (on a GPU with fused kernels for
-            resnet20_frn). Rougher is accepted less often. Default: float16 on a GPU
-            for classes sampled with an accept step, else JAX's, which is
-            tensorfloat32 on a GPU.
+            resnet20_frn). Rougher is accepted less often; without an accept step, in
+            fits too, its error stays. Default: float16 on a GPU for classes sampled
+            with an accept step, float32 for nuts, else JAX's, which is tensorfloat32
+            on a GPU.
     """
 
     data: str = "digits"

@@ -11,13 +11,15 @@ _SYMJAX = (sys.executable, "-c", "from symjax.cli import main; main()")
 
 
 def split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The words of `symjax rehearse` itself, and those behind its `--`."""
-    if words[:1] != ["rehearse"] or "--" not in words:
+    """The words of `symjax rehearse` itself, and those of the command behind them."""
+    begins = ("--", "symjax", *launching.VERBS)  # None of them is a value of its own.
+    places = [place for place, word in enumerate(words) if word in begins]
+    if words[:1] != ["rehearse"] or not places:
         return words, ()
-    place = words.index("--")
-    behind = words[place + 1 :]
-    # As it would be typed without a rehearsal, or without the program's name.
-    return words[:place], tuple(behind[behind[:1] == ["symjax"] :])
+    behind = words[places[0] :]
+    for optional in ("--", "symjax"):
+        behind = behind[behind[:1] == [optional] :]
+    return words[: places[0]], tuple(behind)
 
 
 def rehearse(command: Rehearse, words: tuple[str, ...]) -> int:
@@ -31,12 +33,13 @@ def rehearse(command: Rehearse, words: tuple[str, ...]) -> int:
         The exit code.
 
     Raises:
-        ValueError: if there is nothing to run.
+        ValueError: if there is nothing to run, or it does not run as several.
     """
-    if not words:
+    if words[:1] not in [(verb,) for verb in launching.VERBS]:
         raise ValueError(
-            "a command was expected behind `--`, such as: symjax rehearse -- sample "
-            "--data digits --out runs/digits"
+            f"{' or '.join(launching.VERBS)} was expected behind `--`, such as: symjax "
+            "rehearse -- sample --data digits --out runs/digits; got "
+            f"{' '.join(words) or 'nothing'}"
         )
 
     def plan(chosen: tuple[str, ...]) -> tuple[launching.Process, ...]:

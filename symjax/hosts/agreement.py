@@ -97,7 +97,7 @@ def _describe(told: dict[int, dict[str, Any]], names: list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "missing" if value is None else str(value)
+    return "missing" if value is None else str(value) or "empty"
 
 
 def _unique(kind: str) -> str:

@@ -17,7 +17,7 @@ def describe(run: str | None, resume: str | None) -> str:
     """What a run directory holds now, and how it is continued."""
     how = f" Continue with: {resume}" if resume else ""
     if run is None:
-        return "Nothing is saved; start again."
+        return "Nothing is saved yet."
     if "://" in run:
         return f"What is saved is told by {run}/commit.json.{how}"
     try:

@@ -3,6 +3,7 @@
 import os
 import re
 import warnings
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -108,6 +109,10 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
     """
     if not _has_siblings(environ):
         return None
+    if _is_of_mpi(environ) and "OMPI_MCA_orte_hnp_uri" not in environ:
+        # JAX knows only version 4. In an allocation of Slurm, what that says is of the
+        # daemons of Open MPI.
+        return _of_open_mpi_5(environ)
     # JAX offers what it detects only with starting its runtime, which ends the process
     # if another one is missing.
     from jax._src.clusters import ClusterEnv
@@ -122,16 +127,42 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
             )
         except RuntimeError as error:
             raise ValueError(f"{error} {_BY_HAND}") from error
-    if number is None and _is_of_mpi(environ):
-        raise ValueError(
-            f"Open MPI since version 5 does not say where process 0 is. {_BY_HAND} "
-            "N and ID are in $OMPI_COMM_WORLD_SIZE and $OMPI_COMM_WORLD_RANK."
-        )
     if address is None or number is None or identity is None or number == 1:
         return None
     if devices is None or _sees_its_own(environ):
         return Place(address, number, identity)
     return Place(address, number, identity, tuple(devices))
+
+
+def _of_open_mpi_5(environ: Mapping[str, str]) -> Place:
+    """What `mpirun` says since version 5: process 0 is where it was typed, or all are.
+
+    Its job is called prterun-MACHINE-PID@JOB, the same in all processes.
+
+    Raises:
+        ValueError: if process 0 is elsewhere, or cannot be told.
+    """
+    number, identity, of_machine, own = (
+        int(environ[f"OMPI_COMM_WORLD_{name}"])
+        for name in ("SIZE", "RANK", "LOCAL_SIZE", "LOCAL_RANK")
+    )
+    job = environ.get("PMIX_NAMESPACE", "")
+    match = re.fullmatch(r"\w+-(.+)-\d+@\d+", job)
+    first = match[1] if match else ""
+    here = environ.get("PMIX_HOSTNAME", first)
+    if of_machine == number:
+        first = "localhost"
+    elif not first or (identity == 0 and here != first):
+        raise ValueError(
+            f"Open MPI does not say where process 0 is: its job is {job!r}, on "
+            f"{here or 'a machine without a name'}. Type mpirun on the machine of "
+            f"process 0. {_BY_HAND} N and ID are in $OMPI_COMM_WORLD_SIZE and "
+            "$OMPI_COMM_WORLD_RANK."
+        )
+    # As JAX makes it of the job's number for version 4.
+    port = environ.get("JAX_COORDINATOR_PORT", 61440 + zlib.crc32(job.encode()) % 2**12)
+    devices = None if _sees_its_own(environ) else (own,)
+    return Place(f"{first}:{port}", number, identity, devices)
 
 
 def _sees_its_own(environ: Mapping[str, str]) -> bool:

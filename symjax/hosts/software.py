@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 from pathlib import Path
 
 import jax
@@ -32,6 +33,8 @@ _SETTINGS = (
     "jax_numpy_dtype_promotion",
     "jax_threefry_partitionable",
 )
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+"""Variables of the environment that change what is compiled."""
 
 
 def describe() -> dict[str, str]:
@@ -44,7 +47,10 @@ def describe() -> dict[str, str]:
     return (
         _packages()
         | {name: str(getattr(jax.config, name)) for name in _SETTINGS}
+        | {name: _words(os.environ.get(name, "")) for name in _FLAGS}
         | {"the kind of device": ", ".join(sorted(kinds))}
+        # JAX gathers the values of hosts only if they have as many.
+        | {"the number of devices": str(jax.local_device_count())}
         | _files(Path(__file__).parents[1])
     )
 
@@ -60,6 +66,11 @@ def _packages() -> dict[str, str]:
         for name in sorted(names)
         if name in _COMPUTES or name.startswith(_COMPUTES_BESIDE)
     }
+
+
+def _words(flags: str) -> str:
+    """Flags in one order, without those that say where a host writes what it does."""
+    return " ".join(sorted(flag for flag in flags.split() if "dump" not in flag))
 
 
 def _files(package: Path) -> dict[str, str]:

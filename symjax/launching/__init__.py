@@ -10,6 +10,7 @@ from symjax.launching.plan import Process, free_port, processes
 from symjax.launching.rules import (
     PERMANENT,
     PREEMPTED,
+    VERBS,
     begin_or_resume,
     run_of,
     shell_code,

@@ -72,8 +72,12 @@ def rehearse(
         The exit code.
 
     Raises:
-        ValueError: if there is no `--out` and restarts are wanted.
+        ValueError: if a number is below 0, or there is no `--out` and restarts are
+            wanted.
     """
+    for name, value in {"max-restarts": max_restarts, "grace": grace}.items():
+        if not value >= 0:
+            raise ValueError(f"`--{name}` was expected to be at least 0, got {value}")
     kept = run_of(command)
     if max_restarts and kept is None:
         raise ValueError(

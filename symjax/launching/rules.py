@@ -18,7 +18,7 @@ _OF_EVERY_START = (
     "--initialization-seconds",
 )
 
-_VERBS = ("sample", "fit")
+VERBS = ("sample", "fit")
 """What runs as several processes, and can be resumed."""
 
 PREEMPTED = 42
@@ -49,7 +49,7 @@ def verdict(codes: Iterable[int]) -> int:
 
 def whole(command: Sequence[str]) -> tuple[str, ...]:
     """The command with the program's name, which may be left out before a verb."""
-    has_none = command[:1] and command[0] in _VERBS
+    has_none = command[:1] and command[0] in VERBS
     return ("symjax", *command) if has_none else tuple(command)
 
 
@@ -85,7 +85,7 @@ def begin_or_resume(command: Sequence[str], exists: bool) -> tuple[str, ...]:
     if not exists or "--resume" in command:
         return tuple(command)
     run = run_of(command)
-    verbs = [place for place, word in enumerate(command) if word in _VERBS]
+    verbs = [place for place, word in enumerate(command) if word in VERBS]
     if run is None or not verbs:
         raise ValueError(
             "the command was expected to be `symjax sample` or `symjax fit` with "

@@ -9,6 +9,10 @@ identity, and the same code works on one device.
 Code of one chain may look at the others inside `vmap_chains`: `sum_over_chains`,
 `gather_chains`, `chain_index`. A chain that runs outside it is alone.
 
+A chain's numbers are bit for bit the same wherever it runs, if as many chains share a
+device and none is split over two. Otherwise products of one chain and of several, and
+sums in another order, are rounded differently, and long chains part in time.
+
 The devices may be those of several hosts, which all run the same program. A host then
 reads the values of its own chains (`read_own`), or all hosts together read all of them
 (`read_all`).

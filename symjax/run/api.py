@@ -226,8 +226,6 @@ def _open(
     plan: Plan,
 ) -> Run | Memory:
     """The place that keeps the run: laid out if new, checked if it is continued."""
-    if store is None:
-        return Memory()
     record = {
         "key": jax.random.key_data(programs.key).tolist(),
         "num_chains": len(programs.keys),
@@ -237,6 +235,9 @@ def _open(
     }
     if plan.restart_at is not None:
         record["restart_at"] = plan.restart_at
+    hosts.require_equal(record)  # In a program of one's own, nothing else does so.
+    if store is None:
+        return Memory()
     if isinstance(store, Run):
         for change in store.check_config(store.config | {"run": record}):
             warnings.warn(change, stacklevel=4)
