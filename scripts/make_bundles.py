@@ -82,6 +82,8 @@ class Options:
 
 def main():
     options = tyro.cli(Options, description=__doc__)
+    if not options.only:
+        raise SystemExit(f"`--only` must name some of {', '.join(REFERENCES)}.")
     console = Console()
     for name in options.only:
         make(name, REFERENCES[name], options.out, console)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from symjax import data as datasets, densities, models, posterior
+from symjax.cli import subsets
 from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
@@ -88,7 +89,7 @@ def load(problem: Problem) -> Dataset:
     """The data set, of which only so many examples as were asked for."""
     with named("--data"):
         dataset = datasets.load(problem.data, split=problem.split)
-    return _first(dataset, problem.num_train, problem.num_test)
+    return subsets.first(dataset, problem.num_train, problem.num_test)
 
 
 def build(
@@ -125,34 +126,6 @@ def build(
     with named("--noise"):
         likelihood = densities.gaussian(scale)
     return _assemble(problem, dataset, likelihood, 1, num_chains)
-
-
-def _first(dataset: Dataset, num_train: int | None, num_test: int | None) -> Dataset:
-    """The first examples of a data set, normalised as all of it is.
-
-    Raises:
-        ValueError: if there are not so many.
-    """
-    cut = {}
-    for part, count in {"train": num_train, "test": num_test}.items():
-        examples = getattr(dataset, part)
-        total = len(examples.mask)
-        if count is None or count == total:
-            continue
-        if not 1 <= count <= total:
-            raise ValueError(
-                f"`--num-{part}` must lie between 1 and the {total:,} examples of "
-                f"{dataset.name}, got {count:,}."
-            )
-        cut[part] = jax.tree.map(lambda leaf, count=count: leaf[:count], examples)
-        if part == "train" and dataset.train_bytes is not None:
-            cut["train_bytes"] = dataset.train_bytes[:count]
-    if not cut:
-        return dataset
-    sizes = ", ".join(
-        f"{len(cut[part].mask)} {part}" for part in ("train", "test") if part in cut
-    )
-    return dataset._replace(fingerprint=f"{dataset.fingerprint}, {sizes}", **cut)
 
 
 def _assemble(
