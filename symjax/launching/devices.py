@@ -1,7 +1,8 @@
 """Devices and the links between them: what many of them make of one gradient, on paper.
 
 Bandwidths of TPUs are those of docs.cloud.google.com/tpu/docs/v5e and /v5p. One
-microsecond a hop and 200 between slices are assumptions.
+microsecond a hop and 200 between slices are assumptions. An H200 sends 450 GB/s over
+NVLink, half of what is advertised for both directions together.
 """
 
 import math
@@ -31,7 +32,7 @@ class Chip:
     hop: float = 1e-6
 
 
-H200 = Chip("H200", 3750.0, 900.0, 1, 8, 50.0, hop=5e-6)
+H200 = Chip("H200", 3750.0, 450.0, 1, 8, 50.0, hop=5e-6)
 CHIPS = (
     Chip("v5e", 819.0, 100.0, 2, 256, 3.1),
     Chip("v5p", 2765.0, 200.0, 3, 6144, 6.25),
