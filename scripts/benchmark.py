@@ -25,6 +25,7 @@ def main():
         evaluate,
         gradient,
         infer,
+        inputs,
         leapfrog,
         memory,
         peers,
@@ -35,6 +36,8 @@ def main():
         startup,
         store,
     )
+
+    from symjax.cli import ending
 
     modules = {
         leapfrog.Leapfrog: leapfrog,
@@ -56,7 +59,11 @@ def main():
     }
     commands = {kind.__name__.lower(): kind for kind in modules}
     chosen = tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)
-    modules[type(chosen)].main(chosen)
+    module = modules[type(chosen)]
+    try:
+        module.main(inputs.prepare(module, chosen))
+    except Exception as error:
+        ending.end_by_error(error)
     hosts.finish()
 
 

@@ -127,9 +127,10 @@ def main():
 def execute(command: Score | Write) -> None:
     task = TASKS[command.task]
     if isinstance(command, Write):
-        is_run = Path(command.source).is_dir()
-        make = of_run if is_run else read
-        values = make(command.task, command.source, command.seed)
+        if Path(command.source).is_dir():
+            values = of_run(command.task, command.source, command.seed)
+        else:
+            values = read(command.task, command.source)
         write(task, values, command.out or Path(task.file))
         return
     predictions = read(command.task, command.predictions)
@@ -142,6 +143,7 @@ def execute(command: Score | Write) -> None:
         table.add_row(part, *(f"{value:.6g}" for value in values.values()))
     Console().print(table)
     if command.json is not None:
+        command.json.parent.mkdir(parents=True, exist_ok=True)
         store.write_json(command.json, found)
 
 
@@ -161,9 +163,8 @@ def scores(name: str, predictions: Any, reference: Any) -> dict[str, dict[str, f
             "`predictions` and `reference` must be of one shape, got "
             f"{predictions.shape} and {reference.shape}."
         )
-    parts = {"public": TASKS[name].public, "full": None}
-    if TASKS[name].public is None:
-        del parts["public"]
+    public = TASKS[name].public
+    parts = ({"public": public} if public else {}) | {"full": None}
     found = {}
     for part, stop in parts.items():
         one, two = predictions[:stop], reference[:stop]
@@ -178,21 +179,17 @@ def scores(name: str, predictions: Any, reference: Any) -> dict[str, dict[str, f
     return found
 
 
-def read(
-    name: str, path: str, seed: int = 0, *, transposed: bool = False
-) -> np.ndarray:
+def read(name: str, path: str, *, transposed: bool = False) -> np.ndarray:
     """Probabilities `(example, class)`, or samples `(example, sample)`.
 
     Args:
         name: Of the task.
         path: Of a text file, a submission .zip, or an .npz.
-        seed: Not used: nothing is drawn.
         transposed: Whether a file of samples has a sample a row, as the reference has.
 
     Raises:
         ValueError: if there is no such file, or it holds something else.
     """
-    del seed
     task = TASKS[name]
     if path.endswith(".npz") and zipfile.is_zipfile(path):
         with np.load(path, allow_pickle=False) as archive:
@@ -223,8 +220,10 @@ def _numbers(task: Task, path: str) -> np.ndarray:
                 text = archive.read(task.file).decode()
         else:
             text = Path(path).read_text()
+        if not text.strip():
+            raise ValueError("it is empty.")
         return np.loadtxt(io.StringIO(text.replace(",", " ")), ndmin=2)
-    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+    except (OSError, KeyError, zipfile.BadZipFile, ValueError) as error:
         raise ValueError(f"{path} can't be read as {task.file}: {error}") from None
 
 
@@ -282,6 +281,7 @@ def write(task: Task, values: np.ndarray, out: Path) -> None:
     Raises:
         ValueError: if the .zip has such a file already.
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix != ".zip":
         np.savetxt(out, values)
     else:

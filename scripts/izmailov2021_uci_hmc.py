@@ -21,15 +21,15 @@ def sample_hmc(task: Task) -> Made:
     Raises:
         SystemExit: if the run directory was made with other options.
     """
-    setting, count, began = task.setting, task.problem.num_splits, time.monotonic()
-    seconds = task.minutes and 60 * task.minutes
+    setting, began = task.setting, time.monotonic()
     path, key = task.runs / "hmc", jax.random.fold_in(task.key, 3)
-    begun = store.open(path) if (path / "config.json").exists() else None
-    first, num_found = starts(task, task.scale.num_chains), 0
-    mesh, num_fitting = mesh_of(first), min(whitening.NUM_FITTING, setting.num_warmup)
-    if begun and any(begun.config.get(k) != v for k, v in task.config.items()):
-        raise SystemExit(f"{path} was made with other options: choose another out.")
-    if begun:
+    first, num_fitting = starts(task, task.scale.num_chains), _num_fitting(task)
+    mesh = mesh_of(first)
+    seconds = None if task.minutes is None else 60 * task.minutes
+    if (path / "config.json").exists():
+        kept = store.open(path)
+        if any(kept.config.get(k) != v for k, v in task.config.items()):
+            raise SystemExit(f"{path} was made with other options: choose another out.")
         first = whitening.no_factors(task.problem, first)
     else:
         first, num_found = whitening.warm_up(
@@ -41,9 +41,9 @@ def sample_hmc(task: Task) -> Made:
             num_iterations=setting.num_warmup,
             seconds=seconds and WARMUP_SHARE * seconds,
         )
-    if seconds:
+        kept = run.NewRun(path, task.config | {"warmup": num_found})
+    if seconds is not None:
         seconds = max(seconds - (time.monotonic() - began), 1e-9)
-    config = task.config | {"warmup": num_found}
     result = run.sample(
         key,
         whitening.build(task.problem, setting.num_leapfrogs, num_fitting),
@@ -53,20 +53,29 @@ def sample_hmc(task: Task) -> Made:
         thinning=setting.thinning,
         max_seconds=seconds,
         mesh=mesh,
-        store=begun or run.NewRun(path, config),
+        store=kept,
     )
-    kept = store.open(path)
-    draws = kept.read()
+    return _describe(task, store.open(path), result)
+
+
+def _num_fitting(task: Task) -> int:
+    """Iterations that fit the step size, after those that find the mass matrices."""
+    return min(whitening.NUM_FITTING, task.setting.num_warmup)
+
+
+def _describe(task: Task, kept: store.Run, result: run.Result) -> Made:
+    """The draws of a run, and what is told of them."""
+    setting, count = task.setting, task.problem.num_splits
+    draws, num_fitting = kept.read(), _num_fitting(task)
     num_draws = jax.tree.leaves(draws)[0].shape[1]
-    num_found = kept.config["warmup"]
-    num_iterations = num_fitting + setting.thinning * num_draws
-    info = jax.tree.map(
-        lambda leaf: np.asarray(leaf)[:, num_fitting:num_iterations], result.info
-    )
+    num_warmup = kept.config["warmup"] + num_fitting
+    sampling = slice(num_fitting, num_fitting + setting.thinning * num_draws)
+    info = jax.tree.map(lambda leaf: np.asarray(leaf)[:, sampling], result.info)
+    num_iterations = num_warmup + setting.thinning * num_draws
     told = {
         "num_draws": num_draws,
-        "num_warmup": num_found + num_fitting,
-        "gradients_a_chain": (num_found + num_iterations) * setting.num_leapfrogs,
+        "num_warmup": num_warmup,
+        "gradients_a_chain": num_iterations * setting.num_leapfrogs,
         "acceptance": float(info.acceptance_rate.mean()),
         "divergent": float(info.is_divergent.mean()),
         "messages": list(result.messages),
@@ -75,7 +84,7 @@ def sample_hmc(task: Task) -> Made:
         f"sample --sampler hmc --num-chains {task.scale.num_chains} --num-draws "
         f"{num_draws} --thinning {setting.thinning} --start init --hmc.step-size "
         f"{whitening.FIRST_STEP} --hmc.num-steps {setting.num_leapfrogs} "
-        f"--hmc.num-warmup {num_found + num_fitting} "
+        f"--hmc.num-warmup {num_warmup} "
         f"--hmc.target-acceptance {whitening.ACCEPTANCE}"
     )
     last = slice(setting.thinning - 1, None, setting.thinning)

@@ -8,7 +8,7 @@ import scipy.special
 from commands import symjax
 
 from symjax import evaluation, store
-from symjax.cli import costs, predictors, records
+from symjax.cli import costs, plan, predictors, records
 
 
 WORDS = (
@@ -103,16 +103,19 @@ def test_evidence_and_precision_are_said_and_kept(tmp_path, capsys):
     assert f"precision factor {sum(factor) / 2:.5g} (" in again
 
 
-def test_a_plan_counts_the_curvature(run, capsys):
+def test_a_plan_counts_the_curvature(run, monkeypatch, capsys):
     """One gradient of all examples for each output; for low rank eight of 30 vectors.
 
     A full matrix of the 71 parameters, and three vectors, of one member a device.
     """
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: plan._Timed(100.0, 1000))
     symjax(*WORDS, "--laplace.structure", "full", "--dry-run")
     said = " ".join(capsys.readouterr().out.split())
     assert "cost of 3 gradients of the whole data set for each chain" in said
     size = 4 * (71 * 71 + 3 * 71 + 3)
     assert f"each chain; {size / 1000:.1f} kB a device" in said
+    # Thirty of 128 examples and three of all 142, of 100 seconds for 128.
+    assert f"estimated time {(30 + 3 * 142 / 128) * 100 / 60:.0f} min" in said
     symjax(*WORDS, "--laplace.structure", "low_rank", "--dry-run")
     said = " ".join(capsys.readouterr().out.split())
     assert "cost of 240 gradients" in said

@@ -218,3 +218,21 @@ def test_files_of_other_examples_are_refused(script):
     one = np.full((3, 2), 0.5)
     with pytest.raises(ValueError, match="one shape"):
         script.scores("imdb", one, one[:2])
+
+
+@pytest.mark.parametrize("text", ["", "one two", "1 2 3\n4 5"])
+def test_a_file_that_is_no_array_is_named(script, tmp_path, monkeypatch, text):
+    (tmp_path / "mine.csv").write_text(text)
+    words = ("score", "uci", tmp_path / "mine.csv", "--reference", "hmc.csv")
+    with pytest.raises(SystemExit, match=r"mine\.csv can't be read as uci_samples"):
+        run(script, monkeypatch, *words)
+
+
+def test_folders_of_what_is_written_are_made(script, tmp_path, monkeypatch):
+    np.savetxt(tmp_path / "mine.csv", np.full((3, 7), 1 / 7))
+    mine, copy = tmp_path / "mine.csv", tmp_path / "some" / "where.csv"
+    run(script, monkeypatch, "write", "medmnist", mine, "--out", copy)
+    scores = tmp_path / "else" / "where.json"
+    words = ("score", "medmnist", copy, "--reference", mine, "--json", scores)
+    run(script, monkeypatch, *words)
+    assert json.loads(scores.read_text())["full"]["agreement"] == 1

@@ -1,10 +1,12 @@
 """What `--dry-run` works out for other numbers of devices."""
 
+import math
 import re
 
 import pytest
 from commands import symjax
 
+from symjax.cli import plan
 from symjax.launching import devices
 from symjax.launching.devices import Chip
 
@@ -59,7 +61,18 @@ def test_a_dry_run_says_what_other_devices_take(capsys):
     assert rows["256"][1] == f"{3 * 415 / 256:.3g}"
     own, adding = devices.gradient_seconds(0.415, 74, 3, 256, devices.H200)
     assert rows["256"][3] == f"{adding / (own + adding):.0%}"
+    assert rows["256"][0] == f"{290 * 70_248 * (own + adding) / 3600:,.1f}"
     assert re.search(r"From [\d,]+ devices on", said)
+
+
+def test_a_measured_gradient_is_that_of_one_chain_on_one_device(monkeypatch, capsys):
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: plan._Timed(0.3, 1000))
+    symjax(*WORDS, "--estimate.devices", 1)
+    said = " ".join(capsys.readouterr().out.split())
+    found = re.search(r"mesh of (\d+) \(chains\) x (\d+) \(data\)", said)
+    assert found is not None
+    num_devices = math.prod(map(int, found.groups()))
+    assert f"({0.1 * num_devices * 1000:.3g} ms a chain's gradient on one)" in said
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,16 +58,15 @@ def hosts(tmp_path):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_both_hosts_stop_when_the_network_is_cut(tmp_path, hosts):
-    path = tmp_path / "run"
-    address = f"{hosts[0][1]}:8476"
-    started = []
+@contextmanager
+def on_both(hosts, *words):
+    """Start a program on both hosts; none outlives the block."""
+    address, started = f"{hosts[0][1]}:8476", []
     try:
         for i, (name, _) in enumerate(hosts):
-            command = ["ip", "netns", "exec", name, sys.executable, *LONG]
             started.append(
                 subprocess.Popen(
-                    [*command, "--out", str(path)],
+                    ["ip", "netns", "exec", name, sys.executable, *map(str, words)],
                     env=environment(address, 2, i, devices=2),
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -74,15 +74,50 @@ def test_both_hosts_stop_when_the_network_is_cut(tmp_path, hosts):
                     cwd=Path(__file__).parent,
                 )
             )
-        wait_for_commit(started, path)
-        ip("-n", hosts[1][0], "link", "set", "cable", "down")
-        begin = time.monotonic()
-        codes, outputs = collect(started, 60)
-        assert time.monotonic() - begin < HEARTBEAT + 5
+        yield started
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=30)
+
+
+def cut(hosts, started):
+    """Cut the network: exit codes, outputs, and the seconds until both have ended."""
+    ip("-n", hosts[1][0], "link", "set", "cable", "down")
+    begin = time.monotonic()
+    return *collect(started, 60), time.monotonic() - begin
+
+
+HANGING = """
+import time, jax
+from symjax import hosts
+def hang(*a, **k):
+    print("hangs", flush=True)
+    time.sleep(300)
+if hosts.find("auto").identity == 1:
+    jax.distributed.initialize = hang
+hosts.start()
+"""
+
+
+@pytest.mark.slow
+def test_both_hosts_stop_when_the_network_is_cut_while_jax_starts(hosts):
+    """No connection ends by itself, and JAX would wait for a minute."""
+    with on_both(hosts, "-c", HANGING) as started:
+        assert started[1].stdout.readline() == "hangs\n"
+        codes, outputs, seconds = cut(hosts, started)
+    assert seconds < 25
+    assert codes == [75, 75], outputs
+    for i, lost in ((0, 1), (1, 0)):
+        assert f"Host {lost} (" in outputs[i]
+
+
+def test_both_hosts_stop_when_the_network_is_cut(tmp_path, hosts):
+    path = tmp_path / "run"
+    with on_both(hosts, *LONG, "--out", path) as started:
+        wait_for_commit(started, path)
+        codes, outputs, seconds = cut(hosts, started)
+    assert seconds < HEARTBEAT + 5
     assert codes == [75, 75], outputs
     assert "Host 1 (" in outputs[0]
     done = store.open(path).committed

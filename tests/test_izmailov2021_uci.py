@@ -29,6 +29,7 @@ def scripts():
     return SimpleNamespace(
         main=main,
         hmc=main.hamiltonian,
+        whitening=main.hamiltonian.whitening,
         methods=main.methods,
         problems=main.problems,
         scores=main.scores,
@@ -296,3 +297,38 @@ def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
     made[1e-3] = (fair, None)
     with pytest.raises(scripts.methods.Lost, match="at every step size"):
         scripts.methods.sample_sgld(task)
+
+
+def test_the_fisher_information_is_the_variance_of_the_score(scripts):
+    """By Gauss-Hermite quadrature over the targets, in float64."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    outputs = np.array([[0.3, -6.0], [1.0, 2.0], [-2.0, 0.0]])
+    raw = outputs[:, 1:]
+    noise, slope = np.logaddexp(0, raw), 1 / (1 + np.exp(-raw))
+    scores = nodes / noise, (nodes**2 - 1) / noise * slope
+    expected = [(weights * one**2).sum(axis=1) / weights.sum() for one in scores]
+    found = scripts.problems.information(jnp.asarray(outputs))
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-5)
+
+
+def test_factors_are_roots_of_the_inverse_mass_matrix(scripts):
+    """Of linear regressions, in which one example is masked out."""
+    x = np.random.default_rng(0).normal(size=(2, 30, 3))
+    # Eigenvalues differ by 10^8, which float32 would not resolve.
+    x = (x + 1e4 * x[..., :1]).astype(np.float32)
+    mask = np.arange(30) < np.array([[30], [29]])
+    problem = SimpleNamespace(
+        train=Data(x, x[..., :1], mask),
+        prior_variance=0.5,
+        apply=lambda params, x: (x @ params["w"])[:, None],
+        init=lambda key: {"w": jnp.zeros(3)},
+        information=lambda outputs: jnp.full_like(outputs, 4.0),
+    )
+    start = {"network": {"w": np.zeros((2, 3), np.float32)}, "split": np.arange(2)}
+    information = scripts.whitening._averager(problem)([start, start])
+    factors = scripts.whitening._factors(problem, information, np.array([1.0, 0.1]))
+    for i, (size, count) in enumerate([(1.0, 30), (0.1, 29)]):
+        rows = x[i, :count].astype(float)
+        expected = 4 * rows.T @ rows + scripts.whitening.FLOOR / 0.5 * np.eye(3)
+        root = factors[i].astype(float) / size
+        np.testing.assert_allclose(root.T @ expected @ root, np.eye(3), atol=0.01)

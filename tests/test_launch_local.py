@@ -114,6 +114,10 @@ def test_each_process_has_gpus_of_its_own(nvidia_smi, monkeypatch):
     assert gpus_of(3, 1) == ["5", "GPU-3", "7"]
     with pytest.raises(ValueError, match="which are 4, but here are 3"):
         gpus_of(2, 2)
+    for none in ("", "-1", "NoDevFiles"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        with pytest.raises(ValueError, match="but here are 0"):
+            gpus_of(1, 1)
 
 
 def test_gpus_where_there_are_none_are_refused(monkeypatch, tmp_path, capsys):

@@ -93,12 +93,14 @@ def test_gradients_are_of_numbers_that_numpy_rounds(name):
     x, one, two, back = (
         generator.normal(size=(5, 5)).astype(np.float32) for _ in range(4)
     )
-    rounded = round_products(lambda params, x: (x @ params[0]) @ params[1], name)
+    slope = generator.normal(size=5).astype(np.float32)
+    last = jax.jit(jnp.matmul)
+    rounded = round_products(lambda p, x: last((x @ p[0]) * slope, p[1]), name)
     _, pull = jax.jit(lambda params: jax.vjp(lambda p: rounded(p, x), params))(
         (one, two)
     )
-    hidden = low(low(x) @ low(one))
-    to_hidden = low(low(back) @ low(two).T)
+    hidden = low(low(low(x) @ low(one)) * slope)
+    to_hidden = low(low(low(back) @ low(two).T) * slope)
     expected = low(x).T @ to_hidden, hidden.T @ low(back)
     for found, gradient in zip(pull(back)[0], expected, strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)

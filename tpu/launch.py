@@ -117,7 +117,10 @@ def _local(asked: argparse.Namespace, command: tuple[str, ...]) -> int:
         ]
         return _show([*steps, Command(("wait",))])
     if shutil.which(command[0]) is None:
-        raise ValueError(f"there is no program {command[0]!r} here")
+        raise ValueError(
+            f"there is no program {command[0]!r} on the PATH: activate the environment "
+            "that has it"
+        )
     return launching.rehearse(
         command, plan, max_restarts=asked.max_restarts, grace=asked.grace
     )

@@ -62,8 +62,8 @@ def linear(params, data):
 
 
 def _by_size(size, options):
-    chains = options.num_chains
-    shape = (chains, size // NUM_LEAVES // WIDTH, WIDTH)
+    chains, rows = options.num_chains, max(1, size // NUM_LEAVES // WIDTH)
+    size, shape = NUM_LEAVES * rows * WIDTH, (chains, rows, WIDTH)
     data = jnp.ones((WIDTH, 8))
     params = {f"leaf_{i}": jnp.zeros(shape) for i in range(NUM_LEAVES)}
     keys = jax.random.split(jax.random.key(0), chains)

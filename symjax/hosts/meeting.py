@@ -92,7 +92,6 @@ def _watch(
     """
     with selectors.DefaultSelector() as selector:
         for host, connection in connections.items():
-            _keep_alive(connection)
             selector.register(connection, selectors.EVENT_READ, host)
         while selector.get_map():
             key = selector.select()[0][0]
@@ -142,6 +141,7 @@ def _receive(place: Place, end: float) -> _Meeting:
             except TimeoutError:
                 answer = {"missing": _describe_missing(names, place.number)}
                 break
+            _keep_alive(guest)
             try:
                 said = _hear(guest, _PATIENCE)
                 identity = said["identity"]
@@ -252,7 +252,7 @@ def _report(place: Place, end: float) -> _Meeting:
                 connection = socket.create_connection(
                     (host.strip("[]"), int(port)), 5.0
                 )
-                stack.enter_context(connection)
+                _keep_alive(stack.enter_context(connection))
                 if connection.getsockname() == connection.getpeername():
                     continue  # Nobody listens, and the kernel took this port for it.
                 connection.sendall(json.dumps(said).encode() + b"\n")

@@ -1,10 +1,15 @@
 """The plan of a rehearsal: what each of several processes runs, and its environment."""
 
+import itertools
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+
+_GPU = re.compile(r"\d+$|GPU-|MIG-")
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,9 @@ def _find_gpus() -> list[str]:
     """The GPUs that a program here may use, as CUDA_VISIBLE_DEVICES names them."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
+        # CUDA reads up to the first name that is none: -1, or Slurm's NoDevFiles.
+        names = [name.strip() for name in given.split(",")]
+        return list(itertools.takewhile(_GPU.match, names))
     command = ("nvidia-smi", "--list-gpus")
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -109,30 +109,17 @@ def compare(
     Raises:
         ValueError: If the reference has one logit only or predictions that are not
             finite, two methods have one name, or one predicts other test points.
-    """
+    """  # noqa: DOC502
     _check(reference, methods, task)
-    if task == "classification":
-        if not np.isfinite(reference.outputs).all():
-            raise ValueError(scoring.diverged(reference))
-        by_chain = evaluation.probs_by_chain(reference.outputs)
-        judged = scoring.as_reference(reference, by_chain)
-        of_reference = scoring.classification(reference, targets)
-        of_methods = [
-            scoring.classification(method, targets, judged) for method in methods
-        ]
-        values = evaluation.probs_by_draw(reference.outputs)
-    elif targets is None:
-        raise ValueError("`targets` must be given for a regression; got None.")
-    else:
-        of_reference = scoring.regression(reference, targets)
-        judged = scoring.as_reference(reference)
-        of_methods = [scoring.regression(method, targets, judged) for method in methods]
-        values = np.asarray(reference.outputs)
+    judged, of_all = _score(reference, methods, targets, task)
+    is_classification = task == "classification"
+    draws = evaluation.probs_by_draw if is_classification else np.asarray
+    values = draws(reference.outputs)
     averages = reference.averages
     comparison = Comparison(
         task=task,
-        reference=of_reference,
-        methods=_by_family(methods, of_methods),
+        reference=of_all[0],
+        methods=_by_family(methods, of_all[1:]),
         between_chains=_between_chains(reference, judged),
         function=evaluation.summarise(values)
         if averages is None
@@ -149,6 +136,35 @@ def compare(
     )
     comparison = _with_mmd_between(comparison)
     return comparison if trace is None else _with_trace(comparison, trace)
+
+
+def _score(
+    reference: Method,
+    methods: Sequence[Method],
+    targets: Num[Numbers, "example ..."] | None,
+    task: Task,
+) -> tuple[scoring.Reference, list[Scores]]:
+    """The reference as others are compared with it; its scores, and theirs.
+
+    Raises:
+        ValueError: If the reference is not finite, or a regression has no targets.
+    """
+    if task == "classification":
+        if not np.isfinite(reference.outputs).all():
+            raise ValueError(scoring.diverged(reference))
+        by_chain = evaluation.probs_by_chain(reference.outputs)
+        judged = scoring.as_reference(reference, by_chain)
+        return judged, [
+            scoring.classification(reference, targets),
+            *(scoring.classification(method, targets, judged) for method in methods),
+        ]
+    if targets is None:
+        raise ValueError("`targets` must be given for a regression; got None.")
+    judged = scoring.as_reference(reference)
+    return judged, [
+        scoring.regression(reference, targets),
+        *(scoring.regression(method, targets, judged) for method in methods),
+    ]
 
 
 def _check(reference: Method, methods: Sequence[Method], task: Task) -> None:

@@ -1,0 +1,105 @@
+"""What is typed of a benchmark: what is small at the tiny scale, what is refused."""
+
+import dataclasses
+
+from symjax import mesh as meshes
+from symjax.cli import ending
+from symjax.posterior.force import PRECISIONS
+
+
+TINY = {
+    "leapfrog": {"num_leapfrogs": 2, "num_transitions": 2},
+    "gradient": {"num_gradients": 2, "matrix": 64},
+    "chains": {"counts": (1,), "num_leapfrogs": 2},
+    "memory": {"sizes": (8000,)},
+    "store": {"size": 100, "num_draws": 20, "num_slow_draws": 2},
+    "rebasin": {
+        "pair": (3,),
+        "draws": (2, 4),
+        "width": 3,
+        "widths": (2, 3),
+        "memory": (),
+    },
+    "diagnostics": {"sizes": (10, 20), "num_draws": 20, "memory": ()},
+    "evaluate": {
+        "num_draws": 20,
+        "num_examples": 20,
+        "num_members": 3,
+        "num_weights": 20,
+        "growth": (2,),
+    },
+    "startup": {"problems": ("digits",), "imports": ()},
+    "blas": {"num_gradients": 2},
+    "peers": {
+        "num_leapfrogs": 2,
+        "num_draws": 10,
+        "num_climb": 2,
+        "num_warmup": 2,
+        "num_chains": 2,
+    },
+    "precision": {
+        "problem": "digits",
+        "num_climb": 2,
+        "num_warmup": 2,
+        "num_draws": 10,
+        "num_energies": 1,
+    },
+    "samplers": {
+        "only": ("symjax HMC", "blackjax HMC"),
+        "widths": (2,),
+        "num_chains": 2,
+        "num_draws": 10,
+        "num_warmup": 5,
+        "num_climb": 2,
+    },
+    "recovery": {"models": ("MLP, tanh",), "tries": 2, "noise": (0.1,)},
+    "assignment": {"sizes": (4,), "problems": (1, 2), "noise": (0.3,)},
+    "infer": {"depths": (1,)},
+}
+"""Of each benchmark, what `--scale tiny` changes where nothing else is typed."""
+
+FROM_ZERO = ("num_climb", "num_warmup", "num_energies", "num_members", "seed", "noise")
+CHOICES = {"only": "CONTENDERS", "models": "MODELS", "imports": "IMPORTS"}
+"""Options that name entries of a table of their module."""
+
+
+def prepare(module, options):
+    """The options of a benchmark, checked; an error ends the program with its words."""
+    name = type(options).__name__.lower()
+    if options.scale == "tiny":
+        usual = type(options)()
+        small = TINY[name] | ({"repeats": 1} if hasattr(usual, "repeats") else {})
+        small = {
+            key: value
+            for key, value in small.items()
+            if getattr(options, key) == getattr(usual, key)
+        }
+        options = dataclasses.replace(options, **small)
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            _check(module, field.name, one)
+    if name == "chains" and not (options.counts or options.meshes):
+        ending.fail("Give `--counts`, `--meshes` or both: see chains --help.", 2)
+    return options
+
+
+def _check(module, name, value):
+    """Refuse a value of an option that can't be."""
+    flag, least = f"`--{name.replace('_', '-')}`", int(name not in FROM_ZERO)
+    if isinstance(value, int) and not isinstance(value, bool) and value < least:
+        ending.fail(f"{flag} must be at least {least}, got {value}.", 2)
+    if isinstance(value, float) and not (value > 0 or (value == 0 and not least)):
+        ending.fail(f"{flag} must be a positive number, got {value}.", 2)
+    if name == "target" and value >= 1:
+        ending.fail(f"{flag} must be between 0 and 1, got {value}.", 2)
+    if name in ("force", "forces") and value is not None:
+        precision, _, kernels = value.partition(", ")
+        if precision not in PRECISIONS or kernels not in ("", "fused"):
+            said = f"one of {', '.join(PRECISIONS)}, or 'float16, fused'"
+            ending.fail(f"{flag} must be {said}, got {value!r}.", 2)
+    if name == "meshes":
+        meshes.parse_shape(value)
+    if name in CHOICES and value not in getattr(module, CHOICES[name]):
+        known = ", ".join(getattr(module, CHOICES[name]))
+        ending.fail(f"{flag} must be of {known}; got {value!r}.", 2)
