@@ -158,11 +158,20 @@ FAULT = (
     "import symjax.progress as p\n"
     "def bar(*a, **k): raise KeyError('no such thing')\n"
     "p.bar = bar\n"
+    "import pathlib\n"
+    "real = pathlib.Path.open\n"
+    "def opened(f, *a, **k):\n"
+    "    if f.suffix == '.log': raise OSError(28, 'No space left on device')\n"
+    "    return real(f, *a, **k)\n"
+    "pathlib.Path.open = opened\n"
 )
 
 
 def test_an_exception_on_one_host_ends_all(tmp_path):
-    """At once there, within seconds elsewhere, with its words and its exit code."""
+    """At once there, within seconds elsewhere, with its words and its exit code.
+
+    Though its disk is full, so that it cannot add to its log.
+    """
     path = tmp_path / "run"
     broken = ["-c", FAULT + LONG[1], *LONG[2:]]
     codes, outputs = run_all([[*LONG, "--out", path], [*broken, "--out", path]], 100)

@@ -38,7 +38,11 @@ Command: TypeAlias = (
 
 
 def main() -> None:
-    """Parse the command line, run the command, and exit."""
+    """Parse the command line, run the command, and exit.
+
+    Raises:
+        SystemExit: with the exit code, if that is not 0.
+    """
     words, behind = rehearsal.split(sys.argv[1:])
     command = tyro.cli(
         Command,
@@ -69,6 +73,9 @@ def main() -> None:
         _dispatch(command, console)
         if isinstance(command, Sample | Fit):
             _finish()
+    except SystemExit:
+        ending.end_all()
+        raise
     except KeyboardInterrupt as error:
         ending.end_by_signal(error)
     except Exception as error:

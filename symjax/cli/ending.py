@@ -4,6 +4,7 @@
 not mend; 75 and all others for what it would.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -122,6 +123,17 @@ def end_by_signal(error: KeyboardInterrupt) -> NoReturn:
     )
 
 
+def end_all() -> None:
+    """Of several processes, end the others with one that exits by itself.
+
+    As rich has it exit when nobody reads what it prints, such as a terminal that was
+    closed: JAX would have it wait for the others, and these for it.
+    """
+    hosts = sys.modules.get("symjax.hosts")  # Without it, this is the only process.
+    if hosts is not None and hosts.count() > 1:
+        hosts.leave(1, "it exited, maybe since nobody reads what it prints")
+
+
 def end_by_error(error: Exception) -> NoReturn:
     """End with the message of an error that symjax raised, or with a traceback.
 
@@ -155,11 +167,12 @@ def _is_explained(error: Exception) -> bool:
 
 def fail(message: str, code: int) -> NoReturn:
     """Say why, and end this process; of several, all of them."""
-    Console(stderr=True).print(
-        f"[bold red]Error:[/bold red] {escape(message)}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    with contextlib.suppress(OSError, SystemExit):  # Which rich raises if nobody reads.
+        Console(stderr=True).print(
+            f"[bold red]Error:[/bold red] {escape(message)}",
+            highlight=False,
+            soft_wrap=True,
+        )
     from symjax import hosts
 
     if hosts.count() > 1:

@@ -6,6 +6,7 @@ waits for all of them: to call it on some only is a deadlock.
 """
 
 from symjax.hosts.agreement import barrier, require_equal, share, vote
+from symjax.hosts.failures import is_of_runtime
 from symjax.hosts.places import ADDRESS, IDENTITY, NUMBER, Place, find
 from symjax.hosts.runtime import (
     RESTART,
@@ -15,7 +16,6 @@ from symjax.hosts.runtime import (
     finish,
     index,
     is_first,
-    is_of_runtime,
     is_preempted,
     leave,
     log,

@@ -6,6 +6,7 @@ before it was told of the end, it says what was saved and how to go on. It is ru
 file, without JAX.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -35,9 +36,15 @@ def stamp(text: str) -> str:
 
 
 def write(file: str | None, text: str) -> None:
-    """Add a line to a log, if there is one."""
+    """Add a line to a log, if there is one and it can be written.
+
+    That its disk is full must not keep a host from saying so to the others, and ending.
+    """
     if file is not None:
-        with Path(file).open("a", encoding="utf-8") as log:
+        with (
+            contextlib.suppress(OSError),
+            Path(file).open("a", encoding="utf-8") as log,
+        ):
             log.write(stamp(text))
 
 

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from jax._src import distributed, xla_bridge
 from jax.experimental import multihost_utils
 
 from symjax.hosts import last_words
+from symjax.hosts.failures import is_of_runtime
 from symjax.hosts.meeting import meet
 from symjax.hosts.places import find
 from symjax.hosts.watch import RESTART, Watch
@@ -30,11 +30,6 @@ LINGER = 5.0
 _MARGIN = 10
 """Seconds that JAX waits at least longer than the watch for a silent host: it names
 nobody. By then `Watch.patience` is over."""
-
-_FAILURE = re.compile(
-    "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): "
-)
-"""How the message begins of what may fail when another host is lost."""
 
 
 class Timeouts(NamedTuple):
@@ -215,19 +210,23 @@ def leave(code: int, text: str, can_tell: bool = True) -> NoReturn:
         text: Why, for the logs of all hosts.
         can_tell: Whether host 0 is there to tell the others.
     """
-    if _session is not None:
-        _session.ending.acquire()  # For good: who comes second waits for the end.
-        _session.watch.is_over = True
-        log(text)
-        if can_tell:
-            # A call over a cut network does not return.
-            told = threading.Thread(target=_tell_others, args=(code, text), daemon=True)
-            told.start()
-            told.join(LINGER + 1)
-        _tell_witness(ended=text)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        if _session is not None:
+            _session.ending.acquire()  # For good: who comes second waits for the end.
+            _session.watch.is_over = True
+            log(text)
+            if can_tell:
+                # A call over a cut network does not return.
+                words = (code, text)
+                told = threading.Thread(target=_tell_others, args=words, daemon=True)
+                told.start()
+                told.join(LINGER + 1)
+            _tell_witness(ended=text)
+        with contextlib.suppress(OSError, ValueError):  # Nobody reads it any more.
+            sys.stdout.flush()
+            sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def end_with(error: BaseException) -> NoReturn:
@@ -241,24 +240,9 @@ def end_with(error: BaseException) -> NoReturn:
         log(f"{_first_line(error)}. Looking for a host that was lost.")
         time.sleep(_session.watch.patience)
         code = RESTART
-    traceback.print_exception(error)
+    with contextlib.suppress(OSError):
+        traceback.print_exception(error)
     leave(code, _first_line(error))
-
-
-def is_of_runtime(error: BaseException | None) -> bool:
-    """Whether JAX's runtime failed, other than for want of memory on this host.
-
-    A sum over hosts that fails while it is called raises a `ValueError`, of which only
-    the message tells where it is from.
-    """
-    while error is not None:
-        if isinstance(error, jax.errors.JaxRuntimeError):
-            return "RESOURCE_EXHAUSTED" not in str(error)
-        if _FAILURE.match(str(error)):
-            return True
-        hidden = error.__suppress_context__
-        error = error.__cause__ or (None if hidden else error.__context__)
-    return False
 
 
 def _first_line(error: BaseException) -> str:
@@ -270,7 +254,8 @@ def _stop(code: int, text: str, can_tell: bool) -> None:
     saved = last_words.describe(_session.run, _session.resume) if _session else ""
     if saved not in text:  # Another host may have said it.
         text = f"{text.rstrip('.')}. {saved}"
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
     leave(code, text, can_tell)
 
 
