@@ -12,13 +12,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from blackjax.mcmc.integrators import (
-    IntegratorState,
-    euclidean_momentum_update_fn,
-    euclidean_position_update_fn,
-)
-from blackjax.mcmc.metrics import Metric
+from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.proposal import static_binomial_sampling
+from blackjax.mcmc.trajectory import static_integration
 from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, energies
@@ -163,43 +159,14 @@ def transition(
     momentum_key, accept_key = jax.random.split(key)
     momentum = metric.sample_momentum(momentum_key, start.position)
     begin = integrator_state(start, momentum)
-    density = lambda params: log_density(params, data)
-    end = _integrate(density, metric, begin, step_size, num_leapfrogs)
+    make: Any = velocity_verlet
+    verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
+    end = static_integration(verlet)(begin, step_size, num_leapfrogs)
     change = energies.change(log_density, inverse_mass_matrix, data, begin, end)
     new, outcome = accept(
         accept_key, change, begin, end, accept_all, divergence_threshold
     )
     return Point(new.position, new.logdensity, new.logdensity_grad), outcome, end
-
-
-def _integrate(
-    density: Callable[[Params], Any],
-    metric: Metric,
-    begin: Any,
-    step_size: Float[Array, ""],
-    num_leapfrogs: Int[Array, ""] | int,
-) -> Any:
-    """A trajectory of blackjax's `velocity_verlet`, in the memory of one state.
-
-    The kick that ends a leapfrog is done as the next begins, as then all that a turn of
-    the loop makes is what it carries; a momentum between two kicks is a copy more.
-    """
-    kick: Any = euclidean_momentum_update_fn(metric.kinetic_energy)
-    drift: Any = euclidean_position_update_fn(density)
-
-    def leapfrog(index: Any, state: Any) -> Any:
-        position, momentum, _, gradient = state
-        ending = jnp.where(index == 0, 0.0, 0.5)
-        momentum, _, _ = kick(momentum, gradient, step_size, ending, is_last_call=True)
-        momentum, velocity, _ = kick(momentum, gradient, step_size, 0.5)
-        position, *value, _ = drift(position, velocity, step_size, 1)
-        return IntegratorState(position, momentum, *value)
-
-    end = jax.lax.fori_loop(0, num_leapfrogs, leapfrog, begin)
-    momentum, _, _ = kick(
-        end.momentum, end.logdensity_grad, step_size, 0.5, is_last_call=True
-    )
-    return end._replace(momentum=momentum)
 
 
 def accept(
