@@ -247,6 +247,14 @@ def test_jax_misses_a_host_only_after_all_know_which_it_is():
         assert runtime._patience_of_jax(int(heartbeat)) / 2 > watch.patience + 2
 
 
+def test_a_host_that_is_alone_is_not_lost_when_its_service_ends():
+    ended = []
+    watch = Watch(None, 0, ["a"], 2.0, lambda *words: ended.append(words), print)
+    watch.begin()  # None has no service: to ask it is to lose it.
+    time.sleep(0.3)
+    assert not ended
+
+
 class Enough(Exception):
     """Of what a start does."""
 

@@ -66,7 +66,12 @@ class Watch:
         return self.seconds + GRACE + 4 * INTERVAL
 
     def begin(self) -> None:
-        """Start the threads."""
+        """Start the threads, if there is anybody to watch.
+
+        A host alone would take the end of its own service, at its exit, for a loss.
+        """
+        if len(self.names) == 1:
+            return
         for work in (self._listen, self._judge):
             threading.Thread(target=work, daemon=True).start()
 
