@@ -60,10 +60,8 @@ def main():
     commands = {kind.__name__.lower(): kind for kind in modules}
     chosen = tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)
     module = modules[type(chosen)]
-    try:
+    with ending.explained():
         module.main(inputs.prepare(module, chosen))
-    except Exception as error:
-        ending.end_by_error(error)
     hosts.finish()
 
 
