@@ -97,6 +97,15 @@ def test_a_mistake_is_answered_without_a_traceback(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_typed_stands_at_the_tiny_scale_too(scripts, monkeypatch):
+    inputs, gradient = scripts("benchmarks.inputs"), scripts("benchmarks.gradient")
+    usual = gradient.Gradient()
+    words = f"benchmark gradient --scale tiny --repeats {usual.repeats}"
+    monkeypatch.setattr("sys.argv", words.split())
+    made = inputs.prepare(gradient, gradient.Gradient(scale="tiny"))
+    assert (made.scale, made.repeats, made.matrix) == ("tiny", usual.repeats, 64)
+
+
 @pytest.mark.slow
 def test_all_peers_run_side_by_side(scripts, tmp_path, monkeypatch):
     words = f"benchmark peers --scale tiny --out {tmp_path}"

@@ -1,6 +1,9 @@
 """What is typed of a benchmark: what is small at the tiny scale, what is refused."""
 
 import dataclasses
+import sys
+
+import tyro
 
 from symjax import mesh as meshes
 from symjax.cli import ending
@@ -70,12 +73,9 @@ def prepare(module, options):
     if options.scale == "tiny":
         usual = type(options)()
         small = TINY[name] | ({"repeats": 1} if hasattr(usual, "repeats") else {})
-        small = {
-            key: value
-            for key, value in small.items()
-            if getattr(options, key) == getattr(usual, key)
-        }
-        options = dataclasses.replace(options, **small)
+        default = dataclasses.replace(usual, **small)
+        # Again, for what was typed to stand, also where it is a default.
+        options = tyro.cli(type(options), default=default, args=sys.argv[2:])
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if value == () and field.name in NOT_EMPTY:
