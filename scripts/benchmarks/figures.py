@@ -99,6 +99,18 @@ def report(name, options, figures, notes=()):
         "options": {key: str(value) for key, value in asdict(options).items()},
     }
     console = Console(width=None if sys.stdout.isatty() else 150)
+    versions = ", ".join(f"{package} {v}" for package, v in where["versions"].items())
+    console.print(f"{where['device']}, {versions}\n{where['command']}", highlight=False)
+    console.print(_table(name, figures))
+    for note in notes:
+        console.print(note, highlight=False)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = [{key: _known(v) for key, v in one._asdict().items()} for one in figures]
+    text = json.dumps(where | {"figures": rows, "notes": list(notes)}, indent=2)
+    (options.out / f"{name}.json").write_text(text + "\n")
+
+
+def _table(name, figures):
     table = Table(title=name, box=box.SIMPLE_HEAD)
     for column in ("case", "figure"):
         table.add_column(column, overflow="fold")
@@ -117,15 +129,7 @@ def report(name, options, figures, notes=()):
             verdict,
         )
         table.add_row(*row)
-    versions = ", ".join(f"{package} {v}" for package, v in where["versions"].items())
-    console.print(f"{where['device']}, {versions}\n{where['command']}", highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(note, highlight=False)
-    options.out.mkdir(parents=True, exist_ok=True)
-    rows = [{key: _known(v) for key, v in one._asdict().items()} for one in figures]
-    text = json.dumps(where | {"figures": rows, "notes": list(notes)}, indent=2)
-    (options.out / f"{name}.json").write_text(text + "\n")
+    return table
 
 
 def _known(value):
