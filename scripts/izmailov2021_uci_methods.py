@@ -103,12 +103,14 @@ class Made(NamedTuple):
         info: Info of the draws, or of the steps to them, fields `(split, chain, ...)`.
         told: For the results: numbers, by name.
         words: Of the command that would make the same kind of run of one split.
+        remark: What that command lacks, a sentence with a space before it.
     """
 
     draws: Any
     info: Any
     told: dict[str, Any]
     words: str
+    remark: str = ""
 
 
 class Held(NamedTuple):
@@ -132,6 +134,7 @@ def fit_ensemble(task: Task) -> Made:
         f"--ensemble.num-steps {num_steps}"
     )
     told = {"held_out": _named(tried), "num_steps": num_steps}
+    told["gradients_a_chain"] = num_steps * BATCH_SIZE / problem.train.mask.shape[1]
     draws, info = by_split((result.draws, result.info), problem.num_splits)
     return Made(draws, info, told, words)
 
@@ -177,6 +180,8 @@ def sample_sgld(task: Task) -> Made:
         "--no-bias-check"
     )
     told = {"held_out": _named(tried), "step_size": step_size, "lost": _named(lost)}
+    num_steps = task.setting.num_descending + task.scale.sgld_steps
+    told["gradients_a_chain"] = num_steps * BATCH_SIZE / problem.train.mask.shape[1]
     return Made(by_split(result.draws, count), by_split(info, count), told, words)
 
 

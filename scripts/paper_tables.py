@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from symjax.plots import style
 
@@ -92,7 +92,7 @@ def beside(table: Table) -> Figure | None:
         style.dress(ax, xlabel=measure)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         if measure.startswith(SHARES):
-            ax.xaxis.set_major_formatter(PercentFormatter(1.0))
+            style.percent_ticks(ax.xaxis)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
     panels[0].legend(frameon=False, fontsize=style.SMALL, labelcolor=style.MUTED)

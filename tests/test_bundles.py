@@ -273,6 +273,8 @@ def test_a_file_of_a_regression_needs_no_data(diabetes, tmp_path, capsys):
     assert one["mean_distance"] == pytest.approx(off)
     assert two["rmse"] == pytest.approx(np.sqrt(((error + 4.5) ** 2).mean()))
     assert two.get("nll") is None
+    assert two.get("wasserstein") is None
+    assert one["wasserstein"] > same["wasserstein"] >= 0
     assert same["mean_distance"] == pytest.approx(0, abs=1e-9)
     assert same["nll"] == pytest.approx(reference["nll"])
     page = (tmp_path / "report.html").read_text()
@@ -324,6 +326,10 @@ def test_unconverged_chains_are_called_so():
     text = describing.sentence(found, "classification")
     assert text.startswith("R-hat is below 1.01 for 66.67% of 3 probabilities")
     assert "NOT converged" in text
+    for num_above, verdict in ((1, ": converged by"), (2, ": NOT converged by")):
+        values = np.where(np.arange(100) < num_above, 1.02, 1.005).reshape(50, 2)
+        some = found._replace(rhat={"": values})
+        assert verdict in describing.sentence(some, "classification")
 
 
 # Files that were damaged, or made to do harm.

@@ -16,7 +16,7 @@ import sklearn.model_selection
 import sklearn.preprocessing
 
 from symjax import densities, posterior, store
-from symjax.cli import members, records
+from symjax.cli import costs, members, records
 from symjax.types import Data
 
 
@@ -147,6 +147,16 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
         # What `symjax report` begins with.
         assert records.posterior_of(run).dataset.name == "diabetes"
         assert (members.trace(run) is None) == (name in ("sgd", "ensemble"))
+        # Of all steps, those of batches of 100 of the 353 examples. The first call has
+        # left HMC one block to find its mass matrices in.
+        steps = {"sgld": 2 * (50 + 500), "hmc": 2 * (10 + 32 + 20) * 5}
+        steps = steps.get(name, shape[0] * 20) * (1 if name == "hmc" else 100 / 353)
+        built = records.posterior_of(run)
+        cost = costs.full_gradients(run, records.rebuild_command(run), built)
+        assert cost == pytest.approx(steps)
+        (remark,) = members.remarks([members.Member(name, run, built)])
+        assert remark.startswith(f"{name}: Split 0 of what scripts/izmailov2021_uci.py")
+        assert ("dense mass" in remark) == (name == "hmc")
     whole = store.open(folder / "hmc").read(chains=slice(2))
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])
 
@@ -271,7 +281,8 @@ def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
     apply = lambda p, x: jnp.concatenate([p["mean"] * x, p["raw"] + 0 * x], axis=-1)
     problem = SimpleNamespace(train=train, num_splits=2, apply=apply)
     scale = scripts.main.SCALES["tiny"]._replace(step_sizes=(1e-3, 1e-2, 1e-1))
-    task = SimpleNamespace(problem=problem, scale=scale)
+    setting = scripts.main.SETTINGS["diabetes"]
+    task = SimpleNamespace(problem=problem, scale=scale, setting=setting)
     good = constant_networks(np.full((4, 2), 0.9), np.full((4, 2), 0.2))
     # The prediction of 1 for all, and a little better; one draw of a chain is worse.
     fair = constant_networks(np.full((4, 2), 0.1), np.full((4, 2), 1.0))

@@ -99,6 +99,7 @@ def provenance(run: Run, command: Sample, built: Posterior) -> dict[str, Any]:
         "means_by_chain": logged,
         "seconds": records.seconds(run.path),
         "gradients": costs.full_gradients(run, command, built),
+        **{key: run.config[key] for key in ("remark",) if key in run.config},
         "created": run.created,
         "versions": run.environment,
     }
