@@ -172,8 +172,9 @@ def test_the_likelihood_has_no_floor(scripts):
     assert noise[0] < densities.SCALE_FLOOR
 
 
-def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
-    """Linear regressions, against their closed form."""
+@pytest.fixture(scope="module")
+def linear(scripts):
+    """Two linear regressions in one problem, with the normals of their posteriors."""
     rng = np.random.default_rng(0)
     size, noise, variance = 40, 0.5, 2.0
     x = rng.normal(size=(2, size, 2)).astype(np.float32)
@@ -182,7 +183,7 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     y = np.einsum("snd,sd->sn", x, truth) + noise * rng.normal(size=(2, size))
     y = y.astype(np.float32)[..., None]
     apply = lambda params, x: (x @ params["w"])[:, None]
-    linear = scripts.problems.Problem(
+    problem = scripts.problems.Problem(
         "linear",
         "",
         [None, None],
@@ -197,10 +198,52 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
         lambda outputs: jnp.full_like(outputs, 1 / noise**2),
         variance,
     )
+    precision = x.swapaxes(1, 2) @ x / noise**2 + np.eye(2) / variance
+    covariance = np.linalg.inv(precision.astype(float))
+    moment = np.einsum("snd,sn->sd", x, y[..., 0]) / noise**2
+    return problem, np.einsum("sij,sj->si", covariance, moment), covariance
+
+
+def test_a_step_keeps_the_posterior_whatever_the_factor(scripts, linear):
+    """Chains that start from draws of it, and refuse many proposals."""
+    problem, centres, covariances = linear
+    num_chains = 20_000
+    algorithm = scripts.whitening.build(problem, 3, 0)
+    rng = np.random.default_rng(0)
+    # Crooked, and of another shape than the posterior's.
+    factor = np.array([[0.13, 0.055], [-0.01, 0.065]], np.float32)
+    train = jax.tree.map(jnp.asarray, problem.train)
+
+    @jax.jit
+    @jax.vmap
+    def run(key, start):
+        state = algorithm.init(key, start, train)
+        keys = jax.random.split(key, 4)
+        return jax.lax.scan(lambda s, k: algorithm.step(k, s, train), state, keys)
+
+    for split, (centre, covariance) in enumerate(
+        zip(centres, covariances, strict=True)
+    ):
+        root = np.linalg.cholesky(covariance)
+        w = (centre + rng.normal(size=(num_chains, 2)) @ root.T).astype(np.float32)
+        alike = lambda one: np.broadcast_to(one, (num_chains, *np.shape(one)))
+        start = {"network": {"w": w}, "split": alike(split), "factor": alike(factor)}
+        state, info = run(jax.random.split(jax.random.key(split), num_chains), start)
+        assert 0.3 < info.is_accepted.mean() < 0.9
+        end = np.linalg.solve(root, (np.asarray(state.position["w"]) - centre).T)
+        # Five standard errors: seven in ten million for each of five numbers.
+        assert np.all(abs(end.mean(axis=1)) < 5 / num_chains**0.5)
+        excess = abs(end @ end.T / num_chains - np.eye(2))
+        assert np.all(excess < 5 * (1 + np.eye(2)) ** 0.5 / num_chains**0.5)
+
+
+def test_hmc_of_each_split_samples_its_own_posterior(scripts, linear, tmp_path):
+    """Linear regressions, against their closed form."""
+    problem, centres, covariances = linear
     task = scripts.methods.Task(
-        linear,
+        problem,
         scripts.main.SCALES["tiny"],
-        scripts.methods.Setting(variance, 20, 20, 20, 800, 1),
+        scripts.methods.Setting(problem.prior_variance, 20, 20, 20, 800, 1),
         jax.random.key(0),
         {},
         tmp_path,
@@ -210,9 +253,7 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     made = scripts.hmc.sample_hmc(task)
     assert made.told["gradients_a_chain"] == (20 + 20 + 800) * 20
     assert 0.8 < made.told["acceptance"] <= 1
-    for i in range(2):
-        covariance = np.linalg.inv(x[i].T @ x[i] / noise**2 + np.eye(2) / variance)
-        centre = covariance @ x[i].T @ y[i, :, 0] / noise**2
+    for i, (centre, covariance) in enumerate(zip(centres, covariances, strict=True)):
         draws = made.draws["w"][i, :, 50:].reshape(-1, 2)
         # Of 1,500 draws at least 200 count: five standard errors.
         error = 5 * np.sqrt(np.diag(covariance) / 200)
