@@ -91,14 +91,70 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
+def assert_baselines_are_published(name, commands):
+    """Epochs, prior variances, chains and members of the commands in their README."""
+    is_cifar = name == "izmailov2021_cifar"
+    epoch = (40_960 if is_cifar else 20_000) // 80
+    for run, variance, members, epochs in (
+        ("sgd", 1 / 10 if is_cifar else 1 / 3, 1, 500),
+        ("ensemble", 1 / 10 if is_cifar else 1 / 3, 50, 500),
+        ("mfvi", 1 / 5, 1, 300),
+    ):
+        own = getattr(commands[run], commands[run].method)
+        assert commands[run].problem.prior_scale ** 2 == pytest.approx(variance)
+        assert (commands[run].num_members, own.batch_size) == (members, 80)
+        assert own.num_steps == epochs * epoch
+    chains = {
+        run: command
+        for run, command in commands.items()
+        if getattr(command, "sampler", None) == "izmailov2021"
+    }
+    draws = {"sgld": 900, "sghmc": 900, "sghmc_clr": 180, "sghmc_clr_prec": 180}
+    assert set(chains) == (set(draws) if is_cifar else {"sgld"})
+    for run, command in chains.items():
+        assert command.problem.prior_scale**2 == pytest.approx(1 / 5)
+        assert (command.num_chains, command.num_draws) == (5, draws[run])
+        assert command.num_draws * command.thinning == 9_000 * epoch
+        assert command.izmailov2021.num_warmup_epochs == 1_000
+
+
+def test_the_published_numbers_are_the_papers():
+    """Written down once more: nothing else would notice a wrong digit."""
+    accuracies = load("izmailov2021_imdb").PUBLISHED["temperatures"]
+    assert {row[4:]: one["accuracy"] for row, one in accuracies.items()} == {
+        "0.03": 0.772, "0.1": 0.797, "0.3": 0.830, "1": 0.865, "3": 0.830, "10": 0.672,
+    }  # fmt: skip
+    methods = load("izmailov2021_cifar").PUBLISHED["methods"]
+    assert {name: tuple(row.values()) for name, row in methods.items()} == {
+        "ensemble": (0.9152, 0.115),
+        "mfvi": (0.8875, 0.136),
+        "sgld": (0.9154, 0.110),
+        "sghmc": (0.9198, 0.109),
+        "sghmc_clr": (0.9267, 0.099),
+        "sghmc_clr_prec": (0.9096, 0.111),
+        "between chains": (0.9401, 0.074),
+    }
+    assert load("izmailov2021_uci_scores").PUBLISHED == {
+        ("boston", "hmc"): (3.69, -2.39),
+        ("concrete", "hmc"): (4.46, -2.67),
+        ("energy", "hmc"): (0.37, -1.09),
+        ("naval", "hmc"): (1e-4, 9.6),
+        ("yacht", "hmc"): (0.66, 0.54),
+    }
+
+
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_the_words_of_every_method_are_understood(scale):
     parts, papers = load("izmailov2021_parts"), load("papers")
     for name in ("izmailov2021_cifar", "izmailov2021_imdb"):
         experiment = load(name).EXPERIMENTS[scale]
         chosen = parts.Options(parts=("methods", "priors"))
-        for words in parts.runs(experiment, chosen).values():
-            assert papers.parse(shlex.split(f"{words} {experiment.problem}"))
+        commands = {
+            run: papers.parse(shlex.split(f"{words} {experiment.problem}"))
+            for run, words in parts.runs(experiment, chosen).items()
+        }
+        if scale == "paper":
+            assert_baselines_are_published(name, commands)
         compared = papers.parse(["evaluate", *experiment.evaluation.split()]).compared
         assert set(compared.shift) <= set(data.SHIFT_NAMES)
 
