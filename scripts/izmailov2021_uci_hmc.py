@@ -16,7 +16,7 @@ WARMUP_SHARE = 0.3
 
 
 REMARK = (
-    " Its chains have dense mass matrices, found in their warm-up, and each starts "
+    "Its chains have dense mass matrices, found in their warm-up, and each starts "
     "where a short descent led; the options that are shown, of HMC with unit mass, do "
     "not say so."
 )

@@ -103,7 +103,7 @@ class Made(NamedTuple):
         info: Info of the draws, or of the steps to them, fields `(split, chain, ...)`.
         told: For the results: numbers, by name.
         words: Of the command that would make the same kind of run of one split.
-        remark: What that command lacks, a sentence with a space before it.
+        remark: What that command leaves unsaid; nothing if it says all.
     """
 
     draws: Any
@@ -182,7 +182,9 @@ def sample_sgld(task: Task) -> Made:
     told = {"held_out": _named(tried), "step_size": step_size, "lost": _named(lost)}
     num_steps = task.setting.num_descending + task.scale.sgld_steps
     told["gradients_a_chain"] = num_steps * BATCH_SIZE / problem.train.mask.shape[1]
-    return Made(by_split(result.draws, count), by_split(info, count), told, words)
+    draws, info = by_split((result.draws, info), count)
+    remark = "Its chains start where a short descent led."
+    return Made(draws, info, told, words, remark)
 
 
 def count_lost(problem: Problem, train: Data, draws: Any) -> int:

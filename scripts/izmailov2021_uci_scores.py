@@ -33,7 +33,7 @@ NEAR = 50
 """Times the floor of the noise that a noise must be not to feel it."""
 
 MADE_BY = "Split 0 of what scripts/izmailov2021_uci.py made of all splits at once."
-"""What `symjax report` says of the run directories."""
+"""What `symjax report` says of chains."""
 
 THRESHOLDS = (1.01, 1.05, 1.1)
 
@@ -149,7 +149,7 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
         config=records.describe(command, built)
         | {
             "run": record,
-            "remark": f"{MADE_BY}{made.remark}",
+            **({"remark": f"{MADE_BY} {made.remark}"} if made.remark else {}),
             # Of the draws that are kept alone it would be too few.
             "gradients": made.told["gradients_a_chain"] * num_chains,
         },

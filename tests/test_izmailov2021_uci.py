@@ -154,9 +154,9 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
         built = records.posterior_of(run)
         cost = costs.full_gradients(run, records.rebuild_command(run), built)
         assert cost == pytest.approx(steps)
-        (remark,) = members.remarks([members.Member(name, run, built)])
-        assert remark.startswith(f"{name}: Split 0 of what scripts/izmailov2021_uci.py")
-        assert ("dense mass" in remark) == (name == "hmc")
+        said = " ".join(members.remarks([members.Member(name, run, built)]))
+        assert ("Split 0 of what scripts/izmailov2021" in said) == (name in "sgld hmc")
+        assert ("dense mass" in said) == (name == "hmc")
     whole = store.open(folder / "hmc").read(chains=slice(2))
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])
 
@@ -259,6 +259,12 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, linear, tmp_path):
         error = 5 * np.sqrt(np.diag(covariance) / 200)
         assert np.all(abs(draws.mean(axis=0) - centre) < error)
         ratio = draws.var(axis=0) / np.diag(covariance)
+        # What is logged is of these draws.
+        for draw in (0, 799):
+            w = {"w": made.draws["w"][i, 1, draw]}
+            found = problem.log_posterior(w, scripts.problems.own(problem.train, i))
+            logged = made.info.log_density[i, 1, draw]
+            assert logged == pytest.approx(float(found), abs=1e-3)
         assert np.all(abs(ratio - 1) < 5 * np.sqrt(2 / 200))
 
 
