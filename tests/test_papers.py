@@ -280,6 +280,14 @@ def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
     assert (laurent / "minimum-norm.png").exists()
 
 
+def test_networks_of_the_ensemble_are_none_of_the_many(laurent):
+    seeds = {
+        run: command.split("--seed ")[1]
+        for run, command in json.loads((laurent / "commands.json").read_text()).items()
+    }
+    assert seeds == {"many": "1", "hmc": "0"}
+
+
 def test_the_gap_to_the_least_norm_is_that_of_the_closed_form(laurent):
     found = load("laurent2024_table").networks(laurent / "many")
     kept = store.open(laurent / "many")
