@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from commands import symjax
+from rich.console import Console
 from scipy import special, stats
 
 from symjax import data, evaluation, report, store
@@ -465,6 +466,20 @@ def test_what_is_not_there_is_named(tmp_path, wine):
     assert not store.is_bundle(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="`name` must be one of"):
         store.read_bundle(wine / "b.npz").read("probs")
+
+
+def test_the_program_exports_a_run_that_is_finished(wine, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(store.bundles.SHIPPED.parents[1] / "scripts"))
+    make_bundles = importlib.import_module("make_bundles")
+    reference = make_bundles.Reference(" ".join([*WINE, "--hmc.num-warmup 20"]), 13)
+    make_bundles.make("hmc", reference, wine, Console(width=200))
+    assert (wine / "hmc.npz").read_bytes() == (wine / "b.npz").read_bytes()
+    text = capsys.readouterr().out
+    assert "is finished" in text
+    assert f"symjax export {wine / 'hmc'} --bundle {wine / 'hmc.npz'}" in text
+    other = reference._replace(words=f"{reference.words} --seed 1")
+    with pytest.raises(SystemExit, match="made with other options"):
+        make_bundles.make("hmc", other, wine, Console())
 
 
 # The bundle that comes with symjax.
