@@ -14,6 +14,8 @@ variance and families of priors (the last three they show on IMDB and in figures
 | paper | ResNet-20-FRN on 40,960 images, 61 million gradients | the plan says |
 
 At the scale of the paper three chains make 290 iterations of 70,248 leapfrogs each.
+With `--model lenet_maxpool` instead, the command of hmc that `--dry-run` prints is that
+of their LeNet-5, of which an iteration takes far less time.
 
 Expected, of their ResNet-20-FRN: agreement and total variation with HMC of a deep
 ensemble 91.5 % / .115, mean-field VI 88.8 % / .136, SGLD 91.5 % / .110, SGHMC 92.0 % /

@@ -1,6 +1,7 @@
 """The programs for papers: their published settings, and each at its smallest scale."""
 
 import importlib
+import io
 import json
 import shlex
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
@@ -199,6 +201,22 @@ def test_a_table_has_the_published_numbers_beside_ours():
     assert (list(ours), list(published)) == ([0.9154], [0.91, 0.5])
     names = [label.get_text() for label in panel.get_yticklabels()]
     assert names == ["SGLD", "MFVI"]  # HMC has nothing to show.
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_wide_table_is_printed_in_parts(width):
+    tables = load("paper_tables")
+    measures = [f"measure number {i}" for i in range(9)]
+    rows = {f"method {i}": dict.fromkeys(measures, i + 0.125) for i in range(2)}
+    table = tables.Table("Methods", rows, {"method 1": {measures[0]: 3.5}}, "A note.")
+    console = Console(width=width, file=io.StringIO())
+    parts = list(tables.printed(table, width))
+    console.print(*parts)
+    text = console.file.getvalue()
+    # All of them, whole.
+    assert (text.count("0.125"), text.count("1.125"), text.count("3.500")) == (9, 9, 1)
+    assert text.count("A note.") == 1
+    assert text.count("method 0") == len(parts) == {60: 4, 80: 3, 200: 1}[width]
 
 
 def test_temperatures_are_sampled_scored_and_shown(imdb):
