@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import arviz
 import jax
 import numpy as np
 import pytest
@@ -230,15 +231,19 @@ def test_temperatures_are_sampled_scored_and_shown(imdb):
         assert problem["temperature"] == float(label[4:])
         built = posteriors.build(Problem(**problem | {"widths": (4,)}))
         draws = kept.read(like=built.shapes)
-        probs = np.mean(
+        probs = np.array(
             [
                 np.asarray(densities_of(built, draws, chain, draw))
                 for chain, draw in np.ndindex(2, 10)
-            ],
-            axis=0,
+            ]
         )
-        correct = probs.argmax(1) == built.dataset.test.y
+        correct = probs.mean(axis=0).argmax(1) == built.dataset.test.y
         assert rows[label]["accuracy"] == pytest.approx(correct.mean())
+        # Of two classes one has the R-hats of the other, but for rounding in its ranks.
+        first = probs[..., 0].reshape(2, 10, -1)
+        rhat = arviz.rhat(arviz.convert_to_dataset(first)).x
+        found = rows[label]["R-hat"]
+        assert found == pytest.approx(np.quantile(np.repeat(rhat, 2), 0.99), rel=5e-3)
     assert (imdb / "sweep.png").exists()
     assert (imdb / "temperatures-beside.png").exists()
 
@@ -273,8 +278,13 @@ def test_methods_and_corruptions_are_compared_with_hmc(tmp_path):
     assert list(rows) == ["hmc", "sghmc_clr", "between chains"]
     assert 0 <= rows["sghmc_clr"]["total variation"] <= 1
     assert found["Methods"]["published"]["between chains"]["agreement"] == 0.9401
-    corrupted = found["Corruption: accuracy"]["rows"]["rotate"]
-    assert set(corrupted) == {"accuracy, hmc", "accuracy, sghmc_clr"}
+    summary = json.loads((tmp_path / "summary.json").read_text())["methods"]
+    assert rows["hmc"]["MI"] == summary["hmc"]["mutual_information"]
+    for heading, measure in (("accuracy", "accuracy"), ("NLL", "nll")):
+        assert found[f"Corruption: {heading}"]["rows"]["rotate"] == {
+            f"{heading}, {name}": summary[name]["shift"]["rotate"]["mean"][measure]
+            for name in ("hmc", "sghmc_clr")
+        }
 
 
 def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
