@@ -94,6 +94,38 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
+def test_another_prior_variance_is_that_of_the_run_and_its_quarter_turn(name):
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    experiment = load(name).EXPERIMENTS["paper"]
+    found = parts.runs(experiment, parts.Options(parts=("variances",)))
+    assert len(found) == 1 + len(experiment.variances)
+    for run, words in found.items():
+        command = papers.parse(shlex.split(words))
+        variance = command.problem.prior_scale**2
+        wanted = experiment.variance if run == "hmc" else float(run.split("-", 1)[1])
+        assert variance == pytest.approx(wanted, rel=1e-4)
+        length = command.hmc.num_steps * command.hmc.step_size
+        assert length == pytest.approx(np.pi / 2 * variance**0.5, rel=1e-3)
+
+
+def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):
+    parts = load("izmailov2021_parts")
+    experiment, limits = load("izmailov2021_cifar").EXPERIMENTS["tiny"], {}
+
+    def execute(words, path, console, *, minutes, **others):
+        limits[path.name] = minutes
+        return True
+
+    monkeypatch.setattr(parts.papers, "execute", execute)
+    made = parts.make(experiment, parts.Options(minutes=6), tmp_path)
+    of_methods = dict.fromkeys(experiment.methods)
+    assert limits == {"hmc": 6, **of_methods} | dict.fromkeys(
+        ("temperature-0.3", "prior-mixture", "prior-logistic"), 2
+    )
+    assert made == list(limits)
+
+
 def assert_baselines_are_published(name, commands):
     """Epochs, prior variances, chains and members of the commands in their README."""
     is_cifar = name == "izmailov2021_cifar"
