@@ -59,7 +59,7 @@ import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
 from symjax import checks
-from symjax.run import Stopped
+from symjax.run import Preempted, Stopped
 
 
 SETTINGS = {
@@ -141,10 +141,17 @@ def main():
     for name in options.data:
         task = prepare(name, options)
         for method in options.methods:
+            began = time.monotonic()
             try:
                 reproduce(task, method)
+            except Preempted:
+                raise
             except Stopped as reason:
                 stopped.append(f"{name}, {method}: {reason} Call again to go on.")
+                limit = task.minutes if method == "hmc" else None
+                if limit is None or time.monotonic() - began < 60 * limit:
+                    # A signal has asked for it, and not for the next method.
+                    raise SystemExit("\n".join(stopped)) from None
             except methods.Lost as reason:
                 stopped.append(f"{name}, {method}: {reason} It has no results.")
         scores.write_tables(options.out)

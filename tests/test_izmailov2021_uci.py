@@ -312,6 +312,29 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
         scripts.main.main()
 
 
+def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
+    scripts, tmp_path, monkeypatch
+):
+    calls = []
+
+    def reproduce(task, method):
+        calls.append(method)
+        raise scripts.main.Stopped("Over.")
+
+    monkeypatch.setattr(scripts.main, "reproduce", reproduce)
+    words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    for minutes, expected in (
+        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"]),
+        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"]),
+        ([], ["ensemble"]),
+    ):
+        calls.clear()
+        monkeypatch.setattr("sys.argv", [*words, *minutes])
+        with pytest.raises(SystemExit, match=r"Over\. Call again to go on"):
+            scripts.main.main()
+        assert calls == expected
+
+
 def constant_networks(means, noises):
     """Outputs of every chain's draws, which are one number each."""
     raw = np.log(np.expm1(np.array(noises)))
