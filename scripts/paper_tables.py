@@ -9,6 +9,7 @@ import rich.table
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich import box
+from rich.text import Text
 
 from symjax.plots import style
 
@@ -47,8 +48,8 @@ def markdown(table: Table) -> str:
     return f"## {table.title}\n\n{body}" + (f"\n\n{table.note}" if table.note else "")
 
 
-def printed(table: Table, width: int) -> Iterator[rich.table.Table]:
-    """The table for a terminal, in as many parts as fit the width."""
+def printed(table: Table, width: int) -> Iterator[rich.table.Table | Text]:
+    """The table for a terminal, in as many parts as fit the width, and its note."""
     names, *columns = zip(*_cells(table), strict=True)
     free = width - _width(names) - 1  # The edge on the right.
     while columns:
@@ -58,8 +59,6 @@ def printed(table: Table, width: int) -> Iterator[rich.table.Table]:
         found = rich.table.Table(
             title=table.title,
             title_justify="left",
-            caption=None if columns else table.note,
-            caption_justify="left",
             box=box.SIMPLE,
         )
         for column in (names, *now):
@@ -72,6 +71,8 @@ def printed(table: Table, width: int) -> Iterator[rich.table.Table]:
         for row in zip(*(names[1:], *(column[1:] for column in now)), strict=True):
             found.add_row(*row)
         yield found
+    if table.note:
+        yield Text(f"{table.note}\n")
 
 
 def _width(column: Sequence[str]) -> int:
