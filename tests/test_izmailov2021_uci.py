@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +81,7 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
     kept = store.open(reproduced / "diabetes" / "hmc").read()
     x, y_all = sklearn.datasets.load_diabetes(return_X_y=True)
     assert found["num_draws"] == 20
+    functions = []
     for i, row in enumerate(found["splits"]):
         # Two chains of every split, one split after the other.
         draws = jax.tree.map(lambda leaf, i=i: leaf[2 * i : 2 * i + 2], kept)
@@ -88,6 +90,7 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
         )
         scaler = sklearn.preprocessing.StandardScaler().fit(x_train)
         mean, std = network(draws, scaler.transform(x_test))
+        functions += [mean, np.log(std)]
         mean, std = mean * y_train.std() + y_train.mean(), std * y_train.std()
         logs = scipy.stats.norm.logpdf(y, mean, std).reshape(-1, len(y))
         log_likelihood = np.mean(scipy.special.logsumexp(logs, axis=0) - np.log(40))
@@ -106,6 +109,12 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
         gaussian = scipy.stats.norm.logpdf(y, mu, np.sqrt(var)).mean()
         assert row["log_likelihood_gaussian"] == pytest.approx(gaussian, abs=1e-4)
         assert abs(gaussian - log_likelihood) > 1e-3
+    functions = arviz.convert_to_dataset(np.concatenate(functions, axis=2))
+    pooled = found["convergence"]["functions"]
+    rhat, size = (f(functions).x.values for f in (arviz.rhat, arviz.ess))
+    assert pooled["rhat_99"] == pytest.approx(np.quantile(rhat, 0.99), rel=5e-3)
+    assert pooled["below_1.05"] == pytest.approx((rhat < 1.05).mean(), abs=0.02)
+    assert pooled["ess_median"] == pytest.approx(np.median(size), rel=5e-3)
     summary = scripts.scores.summarise(found)["rmse"]
     values = [row["rmse"] for row in found["splits"]]
     assert summary == pytest.approx((np.mean(values), abs(np.diff(values)[0]) / 2))
@@ -159,6 +168,22 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
         assert ("dense mass" in said) == (name == "hmc")
     whole = store.open(folder / "hmc").read(chains=slice(2))
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])
+
+
+def test_a_noise_that_is_near_the_floor_of_the_report_leaves_no_run(
+    scripts, tmp_path, capsys
+):
+    apply = lambda p, x: jnp.concatenate([p["mean"] * x, p["raw"] + 0 * x], axis=-1)
+    test = SimpleNamespace(x=np.ones((3, 1)))
+    problem = SimpleNamespace(
+        name="naval", apply=apply, datasets=[SimpleNamespace(test=test)]
+    )
+    noise = np.full((1, 2, 4), 0.9 * scripts.scores.NEAR * densities.SCALE_FLOOR)
+    made = constant_networks(np.ones((1, 2, 4)), noise)
+    scripts.scores.keep_first(problem, tmp_path, "hmc", made)
+    assert "No run of naval's hmc for symjax report" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+    assert scripts.scores.NEAR >= 20  # 5 % of the noise
 
 
 def test_the_likelihood_has_no_floor(scripts):
@@ -360,8 +385,10 @@ def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
     means[2, 1] = 40.0
     worse = constant_networks(means, np.full((4, 2), 0.2))
     count = scripts.methods.count_lost
-    found = [count(problem, train, some.draws) for some in (good, fair, worse)]
-    assert found == [0, 0, 1]
+    # A little less than that one Gaussian says.
+    poor = constant_networks(np.zeros((4, 2)), np.full((4, 2), 1.1))
+    found = [count(problem, train, some.draws) for some in (good, fair, worse, poor)]
+    assert found == [0, 0, 1, 4]
 
     made = {1e-3: (fair, fair), 1e-2: (good, worse), 1e-1: (worse, good)}
 
