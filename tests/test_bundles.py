@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import shutil
 import zipfile
 
 import arviz
@@ -318,6 +319,19 @@ def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
         symjax("export", *words, code=2)
         assert text in said(capsys)
     assert not file.exists()
+
+
+def test_what_another_program_made_is_said(wine, tmp_path):
+    shutil.copytree(wine / "hmc", tmp_path / "hmc")
+    config = json.loads((tmp_path / "hmc" / "config.json").read_text())
+    config["config"] |= {"remark": "By hand.", "gradients": 12}
+    (tmp_path / "hmc" / "config.json").write_text(json.dumps(config))
+    bundle = bundles.export(tmp_path / "hmc", tmp_path / "b.npz", 5)
+    assert bundle.about["provenance"]["gradients"] == 12
+    assert "the rule of 99%. By hand." in " ".join(references.notes(bundle, []))
+    symjax("evaluate", tmp_path / "hmc", "--out", tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["methods"]["hmc"]["gradients"] == 12
 
 
 def test_unconverged_chains_are_called_so():

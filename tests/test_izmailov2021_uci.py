@@ -170,6 +170,16 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])
 
 
+def test_theirs_stand_beside_ours(scripts):
+    scores = {"rmse": 3.2, "log_likelihood": -2.1, "log_likelihood_gaussian": -2.2}
+    result = {"splits": [scores], "convergence": {"functions": None}, "seconds": 7}
+    cells = scripts.scores._cells(
+        "boston", "hmc", result, scripts.scores.summarise(result)
+    )
+    # RMSE, theirs, the likelihoods of mixture and Gaussian, theirs.
+    assert cells[3:8] == ["3.2", "3.69", "-2.1", "-2.2", "-2.39"]
+
+
 def test_a_noise_that_is_near_the_floor_of_the_report_leaves_no_run(
     scripts, tmp_path, capsys
 ):
