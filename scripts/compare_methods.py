@@ -16,6 +16,8 @@ import papers
 import tyro
 from rich.console import Console
 
+from symjax import checks
+
 
 class Scale(NamedTuple):
     """How large the comparison is.
@@ -90,7 +92,8 @@ class Options:
 
 
 def main():
-    options = tyro.cli(Options)
+    options = tyro.cli(Options, description=__doc__)
+    checks.at_least(1, seeds=options.seeds)
     console = Console()
     scale = SCALES[options.scale]
     known = commands(scale)

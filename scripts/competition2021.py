@@ -1,4 +1,4 @@
-"""Files and scores of the 2021 competition on approximate inference.
+r"""Files and scores of the 2021 competition on approximate inference.
 
 Wilson et al. (2022), Evaluating approximate inference in Bayesian deep learning,
 NeurIPS 2021 Competitions and Demonstrations Track: how close the predictions of a

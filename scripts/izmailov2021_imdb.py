@@ -131,18 +131,7 @@ PAPER = Experiment(
     num_swept=400,
     minutes=None,
     methods=words.baselines(
-        {
-            # Theirs is the gradient of the sum over examples, ours of the mean.
-            name: f"--num-members {number} --ensemble.optimiser momentum "
-            f"--ensemble.learning-rate {3e-7 * NUM_EXAMPLES:g} "
-            f"--ensemble.batch-size 80 --ensemble.num-steps {500 * EPOCH}"
-            for name, number in (("sgd", 1), ("ensemble", 50))
-        }
-        | {
-            "mfvi": "--num-members 1 --num-draws 50 --mfvi.noise shared "
-            "--mfvi.first-std 0.01 --mfvi.learning-rate 1e-4 --mfvi.batch-size 80 "
-            f"--mfvi.num-steps {300 * EPOCH}",
-        },
+        words.published_fits(NUM_EXAMPLES),
         {"sgld": f"--izmailov2021.task imdb --num-draws 900 --thinning {10 * EPOCH}"},
         both="--num-chains 5 --start init",
         prior=WIDE,

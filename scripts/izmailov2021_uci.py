@@ -1,42 +1,46 @@
 """HMC on UCI regression beside other methods: Izmailov et al. (2021), their UCI table.
 
 Izmailov, Vikram, Hoffman, Wilson (2021), What are Bayesian neural network posteriors
-really like? One hidden layer of 50 relu units with outputs for the mean and the noise,
-90 % of a data set to train on, the test error in the units of the targets, averaged
-over 20 splits; here with three chains of HMC on every split, and their R-hat.
+really like? One hidden layer of 50 relu units with outputs for the mean and the noise;
+nine tenths of a data set to train on, the test error in the units of the targets,
+averaged over 20 splits; here with three chains of HMC on every split, and their R-hat.
 
     python scripts/izmailov2021_uci.py --scale paper --minutes 4 --out runs/uci
 
-Their HMC, RMSE / log likelihood: concrete 4.46 / -2.67, yacht 0.66 / 0.54, boston
-3.69 / -2.39, energy 0.37 / -1.09, naval 1e-4 / 9.6. Their log likelihood is that of one
-Gaussian with the moments of the mixture, and they average over accepted proposals only;
-here every state counts, and both likelihoods are given.
+| theirs, of HMC | concrete | yacht | boston | energy | naval |
+|---|---|---|---|---|---|
+| RMSE | 4.46 | 0.66 | 3.69 | 0.37 | 1e-4 |
+| log likelihood | -2.67 | 0.54 | -2.39 | -1.09 | 9.6 |
 
-`--scale small --data boston --methods hmc --minutes 9` on two busy cores gave 2.35 /
--2.22 on the first three standard splits, with an R-hat below 1.05 for 77 % of the
-predictions. The others mix more slowly: after 0.15 to 0.35 million gradients of one
-split of concrete, energy or yacht the median R-hat was 1.13 to 1.34. Look at the R-hats
-before you believe a number.
+Their log likelihood is that of one Gaussian with the moments of the mixture, and they
+average over accepted proposals only; here every state counts, and both likelihoods are
+given. Needs uci/boston.npz and so on in the folder that SYMJAX_DATA names.
 
-All splits and chains of a data set are one program. Its cost is known beforehand:
-(warm-up + 100 + draws x thinning) x leapfrogs gradients of all chains, see `SETTINGS`:
-2.2 million, estimated at four to five minutes of an H200. With `--minutes` HMC of a
-data set ends there with the draws that it has, and of that time finds its mass matrices
-in three tenths at most. Results of a method are written when they are finished, and a
+On two busy cores `--scale small --data boston --methods hmc --minutes 9` gave 2.35 and
+log likelihood -2.22 on the first three standard splits, with an R-hat below 1.05 for 77
+per cent of the predictions. The others mix more slowly: on an H200 the chains of
+energy, yacht and naval have not met after one to two million gradients, with a median
+R-hat of 1.13 to 2.7. Look at the R-hats before you believe a number.
+
+All splits and chains of a data set are one program. Its cost is known beforehand, see
+`SETTINGS`: (warm-up + 100 + draws x thinning) x leapfrogs gradients of all chains, some
+two million, which took two to five minutes of an H200. With `--minutes` HMC of a data
+set ends there with the draws that it has, and of that time finds its mass matrices in
+three tenths at most. Results of a method are written when they are finished, and a
 second call skips them. Where the noise is far above its floor in `symjax report`, a
 method also leaves a run directory of split 0.
 
 Problem, prior and likelihood are theirs; the prior variances could not be checked
 against their appendix. What differs is how it is sampled. Chains of HMC start from a
-short descent and have dense mass matrices, which they find in their warm-up
-(`izmailov2021_uci_whitening.py` says how and why); step sizes are adapted to an
-acceptance of 0.95, and leapfrogs are as many as are affordable. SGD is Adam; its length
-and SGLD's step size are chosen by a tenth of the training examples, held out. A step
-size of SGLD that loses a chain, there or on all training examples, is not used: lost is
-a chain of which a draw says less of its own training examples than one Gaussian for all
-targets would. At 1e-5 two to four of boston's 60 chains are, and one of them made the
-RMSE of its split 143; at 1e-6 none is, and all 20 splits have 3.15 / -2.32 (R-hat below
-1.05 for 2.5 % only). If no step size is left, the program says so, and has no results.
+short descent and have dense mass matrices, which they find in their warm-up, as
+`izmailov2021_uci_whitening.py` says; step sizes are adapted to an acceptance of 0.95,
+and leapfrogs are as many as are affordable. SGD is Adam; its length and SGLD's step
+size are chosen by a tenth of the training examples, held out. A step size of SGLD that
+loses a chain, there or on all training examples, is not used: lost is a chain of which
+a draw says less of its own training examples than one Gaussian for all targets would.
+At 1e-5 two to four of boston's 60 chains are, and one of them made the RMSE of its
+split 143; at 1e-6 none is, and all 20 splits have 3.15 / -2.32, but an R-hat below 1.05
+for 2.5 % only. If no step size is left, the program says so, and has no results.
 """
 
 import json
@@ -50,11 +54,12 @@ import izmailov2021_uci_methods as methods
 import izmailov2021_uci_problem as problems
 import izmailov2021_uci_scores as scores
 import jax
+import papers
 import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
 from symjax import checks
-from symjax.run import Stopped
+from symjax.run import Preempted, Stopped
 
 
 SETTINGS = {
@@ -67,7 +72,7 @@ SETTINGS = {
 }
 
 SCALES = {
-    "tiny": Scale(2, 2, 0.05, 0.05, 2, (50, 100), (1e-6, 1e-5), 500),
+    "tiny": Scale(2, 2, 0.05, 0.05, 2, (50, 100), (1e-9, 1e-6), 500),
     "small": Scale(3, 3, 0.5, 0.5, 5, (300, 1000), (1e-7, 1e-6, 1e-5), 10_000),
     "paper": Scale(
         20,
@@ -127,7 +132,7 @@ class Options:
 
 
 def main():
-    options = tyro.cli(Options)
+    options = tyro.cli(Options, description=__doc__)
     try:
         check(options)
     except ValueError as error:
@@ -136,10 +141,17 @@ def main():
     for name in options.data:
         task = prepare(name, options)
         for method in options.methods:
+            began = time.monotonic()
             try:
                 reproduce(task, method)
+            except Preempted:
+                raise
             except Stopped as reason:
                 stopped.append(f"{name}, {method}: {reason} Call again to go on.")
+                limit = task.minutes if method == "hmc" else None
+                if limit is None or time.monotonic() - began < 60 * limit:
+                    # A signal has asked for it, and not for the next method.
+                    raise SystemExit("\n".join(stopped)) from None
             except methods.Lost as reason:
                 stopped.append(f"{name}, {method}: {reason} It has no results.")
         scores.write_tables(options.out)
@@ -153,7 +165,7 @@ def check(options: Options) -> None:
     Raises:
         ValueError: if a data set is not known or a number not positive.
     """
-    for name in options.data:
+    for name in options.data or ("none",):
         if name not in SETTINGS:
             known = ", ".join(SETTINGS)
             raise ValueError(f"`data` must be of {known}, got {name}.")
@@ -240,4 +252,4 @@ def reproduce(task: Task, method: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)

@@ -15,6 +15,13 @@ WARMUP_SHARE = 0.3
 """Of the time, where there is an end to it, to find the mass matrices in."""
 
 
+REMARK = (
+    "Its chains have dense mass matrices, found in their warm-up, and each starts "
+    "where a short descent led; the options that are shown, of HMC with unit mass, do "
+    "not say so."
+)
+
+
 def sample_hmc(task: Task) -> Made:
     """Chains of HMC, in a run directory that goes on where it was stopped.
 
@@ -89,4 +96,5 @@ def _describe(task: Task, kept: store.Run, result: run.Result) -> Made:
     )
     last = slice(setting.thinning - 1, None, setting.thinning)
     info = jax.tree.map(lambda leaf: leaf[:, last], info)
-    return Made(by_split(draws, count), by_split(info, count), told, words)
+    draws, info = by_split(draws, count), by_split(info, count)
+    return Made(draws, info, told, words, REMARK)

@@ -103,12 +103,14 @@ class Made(NamedTuple):
         info: Info of the draws, or of the steps to them, fields `(split, chain, ...)`.
         told: For the results: numbers, by name.
         words: Of the command that would make the same kind of run of one split.
+        remark: What that command leaves unsaid; nothing if it says all.
     """
 
     draws: Any
     info: Any
     told: dict[str, Any]
     words: str
+    remark: str = ""
 
 
 class Held(NamedTuple):
@@ -132,6 +134,7 @@ def fit_ensemble(task: Task) -> Made:
         f"--ensemble.num-steps {num_steps}"
     )
     told = {"held_out": _named(tried), "num_steps": num_steps}
+    told["gradients_a_chain"] = num_steps * BATCH_SIZE / problem.train.mask.shape[1]
     draws, info = by_split((result.draws, result.info), problem.num_splits)
     return Made(draws, info, told, words)
 
@@ -177,7 +180,11 @@ def sample_sgld(task: Task) -> Made:
         "--no-bias-check"
     )
     told = {"held_out": _named(tried), "step_size": step_size, "lost": _named(lost)}
-    return Made(by_split(result.draws, count), by_split(info, count), told, words)
+    num_steps = task.setting.num_descending + task.scale.sgld_steps
+    told["gradients_a_chain"] = num_steps * BATCH_SIZE / problem.train.mask.shape[1]
+    draws, info = by_split((result.draws, info), count)
+    remark = "Its chains start where a short descent led."
+    return Made(draws, info, told, words, remark)
 
 
 def count_lost(problem: Problem, train: Data, draws: Any) -> int:

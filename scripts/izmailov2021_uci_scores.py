@@ -32,6 +32,9 @@ METHODS = ("sgd", "ensemble", "sgld", "hmc")
 NEAR = 50
 """Times the floor of the noise that a noise must be not to feel it."""
 
+MADE_BY = "Split 0 of what scripts/izmailov2021_uci.py made of all splits at once."
+"""What `symjax report` says of chains."""
+
 THRESHOLDS = (1.01, 1.05, 1.1)
 
 
@@ -144,7 +147,12 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
         path,
         # The command has no option for what only this program does.
         config=records.describe(command, built)
-        | {"run": record, "program": "izmailov2021_uci"},
+        | {
+            "run": record,
+            **({"remark": f"{MADE_BY} {made.remark}"} if made.remark else {}),
+            # Of the draws that are kept alone it would be too few.
+            "gradients": made.told["gradients_a_chain"] * num_chains,
+        },
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
         num_chains=num_chains,

@@ -53,6 +53,22 @@ def _quarter_turn(temperature: float, variance: float) -> float:
     return math.pi / 2 * math.sqrt(temperature * variance)
 
 
+def published_fits(num_examples: int) -> dict[str, str]:
+    """Options of the methods that are optimised, in batches of 80."""
+    epoch = num_examples // 80
+    return {
+        # Theirs is the gradient of the sum over examples, ours of the mean.
+        name: f"--num-members {number} --ensemble.optimiser momentum "
+        f"--ensemble.learning-rate {3e-7 * num_examples:g} "
+        f"--ensemble.batch-size 80 --ensemble.num-steps {500 * epoch}"
+        for name, number in (("sgd", 1), ("ensemble", 50))
+    } | {
+        "mfvi": "--num-members 1 --num-draws 50 --mfvi.noise shared "
+        "--mfvi.first-std 0.01 --mfvi.learning-rate 1e-4 --mfvi.batch-size 80 "
+        f"--mfvi.num-steps {300 * epoch}",
+    }
+
+
 def baselines(
     fits: Mapping[str, str],
     chains: Mapping[str, str],

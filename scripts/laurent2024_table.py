@@ -41,7 +41,7 @@ import papers
 import tyro
 from compare_methods import Scale
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 from paper_tables import Table
 from rich.console import Console
 
@@ -274,16 +274,15 @@ def networks(path: Path) -> dict[str, Any]:
 
 
 def gaps(values: dict[str, np.ndarray]) -> Figure:
-    """A histogram of the gaps to the least norm, a panel a run."""
+    """Histograms of the gaps to the least norm, a panel a run, on one axis from 0."""
     fig = style.figure(2.2)
-    for ax, (name, gap) in zip(
-        fig.subplots(1, len(values), squeeze=False)[0], values.items(), strict=True
-    ):
-        ax.hist(gap, bins=30, color=style.ACCENT)
+    bins = np.linspace(0, 1.02 * max(gap.max() for gap in values.values()), 41)
+    panels = fig.subplots(1, len(values), squeeze=False, sharex=True)[0]
+    for ax, (name, gap) in zip(panels, values.items(), strict=True):
+        ax.hist(gap, bins=bins, color=style.ACCENT)
         style.dress(ax, title=name, xlabel="squared norm above the least", columns=2)
-        ax.xaxis.set_major_locator(MaxNLocator(5))
+        style.percent_ticks(ax.xaxis, 5)
         ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     fig.axes[0].set_ylabel("networks")
     return fig
 

@@ -1,17 +1,24 @@
 """A table of a paper's program: our numbers beside theirs, as text and as a picture."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import rich.table
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
+from rich import box
+from rich.text import Text
 
 from symjax.plots import style
 
 
 SHARES = ("accuracy", "agreement", "AUPR", "FPR95")
 """What is shown in per cent: measures that begin so."""
+
+PADDING = 3
+"""Characters between columns of a terminal."""
 
 COUNTS = ("seconds", "networks")
 """What is shown without decimals."""
@@ -34,22 +41,61 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-    """The table, a published number to the right of each of ours."""
+    """The table as text."""
+    heads, *rows = _cells(table)
+    rule = ["---", *("---:" for _ in heads[1:])]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
+    return f"## {table.title}\n\n{body}" + (f"\n\n{table.note}" if table.note else "")
+
+
+def printed(table: Table, width: int) -> Iterator[rich.table.Table | Text]:
+    """The table for a terminal, in as many parts as fit the width, and its note."""
+    names, *columns = zip(*_cells(table), strict=True)
+    free = width - _width(names) - 1  # The edge on the right.
+    while columns:
+        used = list(itertools.accumulate(map(_width, columns)))
+        count = max(1, sum(end <= free for end in used))
+        now, columns = columns[:count], columns[count:]
+        found = rich.table.Table(
+            title=table.title,
+            title_justify="left",
+            box=box.SIMPLE,
+        )
+        for column in (names, *now):
+            # Rich would break numbers in two.
+            found.add_column(
+                column[0],
+                justify="left" if column is names else "right",
+                width=_width(column) - PADDING,
+            )
+        for row in zip(*(names[1:], *(column[1:] for column in now)), strict=True):
+            found.add_row(*row)
+        yield found
+    if table.note:
+        yield Text(f"{table.note}\n")
+
+
+def _width(column: Sequence[str]) -> int:
+    """Characters that a column takes, whose heading is broken between words."""
+    head, *cells = column
+    least = min(len(head), 12)
+    return max(least, *map(len, (*head.split(), *cells))) + PADDING
+
+
+def _cells(table: Table) -> list[list[str]]:
+    """The headings and the rows, a published number to the right of each of ours."""
     columns = []
     for measure in _measures(table):
         columns.append((measure, table.rows, measure))
         if any(measure in row for row in table.published.values()):
             columns.append((f"published {measure}", table.published, measure))
-    lines = [
+    return [
         ["", *(heading for heading, _, _ in columns)],
-        ["---", *("---:" for _ in columns)],
         *(
             [name, *(_show(m, source.get(name, {}).get(m)) for _, source, m in columns)]
             for name in dict.fromkeys([*table.rows, *table.published])
         ),
     ]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"## {table.title}\n\n{body}" + (f"\n\n{table.note}" if table.note else "")
 
 
 def beside(table: Table) -> Figure | None:
@@ -92,7 +138,7 @@ def beside(table: Table) -> Figure | None:
         style.dress(ax, xlabel=measure)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         if measure.startswith(SHARES):
-            ax.xaxis.set_major_formatter(PercentFormatter(1.0))
+            style.percent_ticks(ax.xaxis)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
     panels[0].legend(frameon=False, fontsize=style.SMALL, labelcolor=style.MUTED)

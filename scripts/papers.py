@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 import tyro
 from matplotlib.figure import Figure
-from paper_tables import Table, beside, markdown
+from paper_tables import Table, beside, markdown, printed
 from rich.console import Console
 
 from symjax import run, store
@@ -171,9 +171,11 @@ def write(
     for name, figure in figures.items():
         figure.savefig(out / f"{name}.png", dpi=150)
         parts.append(f"![{name}]({name}.png)")
-    text = "\n\n".join(parts) + "\n"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
-    store.write_text(out / "table.md", text)
+    store.write_text(out / "table.md", "\n\n".join(parts) + "\n")
+    for note in (title, *notes):
+        console.print(note, highlight=False, markup=False)
+    for table in tables:
+        console.print(*printed(table, console.width))
     found = {
         "title": title,
         "notes": list(notes),

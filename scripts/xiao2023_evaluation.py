@@ -249,8 +249,8 @@ def prune(problem, fitted, runs, vi):
 
 def table(rows):
     """Ours beside the published numbers, in Markdown."""
-    heads = ["", *("agreement", "TV", "accuracy") * 2]
-    heads[4] = "published: agreement"
+    measures = ["agreement", "TV", "accuracy"]
+    heads = ["", *measures, *(f"published {measure}" for measure in measures)]
     lines = [heads, ["---"] * len(heads)]
     for name, row in rows.items():
         numbers = [*row.values(), *PUBLISHED.get(name, (None,) * 3)]

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import shutil
 import zipfile
 
 import arviz
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from commands import symjax
+from rich.console import Console
 from scipy import special, stats
 
 from symjax import data, evaluation, report, store
@@ -273,6 +275,8 @@ def test_a_file_of_a_regression_needs_no_data(diabetes, tmp_path, capsys):
     assert one["mean_distance"] == pytest.approx(off)
     assert two["rmse"] == pytest.approx(np.sqrt(((error + 4.5) ** 2).mean()))
     assert two.get("nll") is None
+    assert two.get("wasserstein") is None
+    assert one["wasserstein"] > same["wasserstein"] >= 0
     assert same["mean_distance"] == pytest.approx(0, abs=1e-9)
     assert same["nll"] == pytest.approx(reference["nll"])
     page = (tmp_path / "report.html").read_text()
@@ -317,6 +321,16 @@ def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
     assert not file.exists()
 
 
+def test_what_another_program_made_is_said(wine, tmp_path):
+    shutil.copytree(wine / "hmc", tmp_path / "hmc")
+    config = json.loads((tmp_path / "hmc" / "config.json").read_text())
+    config["config"] |= {"remark": "By hand.", "gradients": 12}
+    (tmp_path / "hmc" / "config.json").write_text(json.dumps(config))
+    bundle = bundles.export(tmp_path / "hmc", tmp_path / "b.npz", 5)
+    assert bundle.about["provenance"]["gradients"] == 12
+    assert "the rule of 99%. By hand." in " ".join(references.notes(bundle, []))
+
+
 def test_unconverged_chains_are_called_so():
     rhat = {"": np.array([[1.0, 1.02], [np.nan, 1.005]])}
     none = {"": np.full((2, 2), np.nan)}
@@ -324,6 +338,10 @@ def test_unconverged_chains_are_called_so():
     text = describing.sentence(found, "classification")
     assert text.startswith("R-hat is below 1.01 for 66.67% of 3 probabilities")
     assert "NOT converged" in text
+    for num_above, verdict in ((1, ": converged by"), (2, ": NOT converged by")):
+        values = np.where(np.arange(100) < num_above, 1.02, 1.005).reshape(50, 2)
+        some = found._replace(rhat={"": values})
+        assert verdict in describing.sentence(some, "classification")
 
 
 # Files that were damaged, or made to do harm.
@@ -459,6 +477,20 @@ def test_what_is_not_there_is_named(tmp_path, wine):
     assert not store.is_bundle(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="`name` must be one of"):
         store.read_bundle(wine / "b.npz").read("probs")
+
+
+def test_the_program_exports_a_run_that_is_finished(wine, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(store.bundles.SHIPPED.parents[1] / "scripts"))
+    make_bundles = importlib.import_module("make_bundles")
+    reference = make_bundles.Reference(" ".join([*WINE, "--hmc.num-warmup 20"]), 13)
+    make_bundles.make("hmc", reference, wine, Console(width=200))
+    assert (wine / "hmc.npz").read_bytes() == (wine / "b.npz").read_bytes()
+    text = capsys.readouterr().out
+    assert "is finished" in text
+    assert f"symjax export {wine / 'hmc'} --bundle {wine / 'hmc.npz'}" in text
+    other = reference._replace(words=f"{reference.words} --seed 1")
+    with pytest.raises(SystemExit, match="made with other options"):
+        make_bundles.make("hmc", other, wine, Console())
 
 
 # The bundle that comes with symjax.

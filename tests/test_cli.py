@@ -13,7 +13,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import demo, plan, records
+from symjax.cli import demo, plan, records, surfaces
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Sample, rebuild
 from symjax.cli.problem import Problem
@@ -79,6 +79,14 @@ def test_a_report_compares_the_runs_and_writes_page_and_summary(runs, tmp_path):
     assert page.count("data:image/") >= 6
     assert "On the plane through three draws" in page
     assert "weights, aligned" in page
+
+
+def test_chains_that_stand_still_span_no_plane(runs):
+    kept = store.open(runs / "hmc")
+    built = records.posterior_of(kept)
+    draws = kept.read(draws=[3, 3], like=built.shapes)
+    (line,) = surfaces.pictures(draws, draws, built)
+    assert "plane" not in line.title
 
 
 def test_options_reach_the_chains(runs, tmp_path):

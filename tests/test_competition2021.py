@@ -76,7 +76,8 @@ def evaluator(name, predictions, reference):
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "public"), [("medmnist", 1500, 1000), ("imdb", 300, None)]
+    ("name", "rows", "public"),
+    [("medmnist", 1500, 1000), ("cifar", 10_500, 10_000), ("imdb", 300, None)],
 )
 def test_scores_of_files_are_those_of_the_evaluator(
     script, tmp_path, monkeypatch, name, rows, public

@@ -54,6 +54,22 @@ def test_noise_is_not_shared_with_the_reference():
     assert compared.methods[0].wasserstein == pytest.approx(expected, rel=0.08)
 
 
+def test_means_alone_are_not_compared_with_a_distribution():
+    """Of means alone on both sides it is the distance of the draws."""
+    shape, targets = (2, 6, 4, 1), np.zeros((4, 1))
+    mean, noise = np.random.default_rng(0).normal(size=shape), np.ones(shape)
+
+    def compared(reference_std, std):
+        first = report.Method("HMC", mean, std=reference_std)
+        other = report.Method("means", mean + 3, std=std)
+        return report.compare(first, [other], targets, task="regression").methods[0]
+
+    for stds in ((noise, None), (None, noise)):
+        assert compared(*stds).wasserstein is None
+        assert compared(*stds).mean_distance == pytest.approx(3)
+    assert compared(None, None).wasserstein == pytest.approx(3)
+
+
 def test_wasserstein_is_the_area_between_the_distribution_functions(runs, tmp_path):
     symjax("evaluate", runs / "two", "--reference", runs / "three", "--out", tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())

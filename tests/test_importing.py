@@ -66,6 +66,16 @@ def lenet_maxpool(x):
     return hk.Linear(10)(x)
 
 
+def lenet(x):
+    x = jnp.tanh(hk.Conv2D(6, 5)(x[..., None]))
+    x = hk.AvgPool(2, 2, "VALID", channel_axis=3)(x)
+    x = jnp.tanh(hk.Conv2D(16, 5, padding="VALID")(x))
+    x = hk.Flatten()(hk.AvgPool(2, 2, "VALID", channel_axis=3)(x))
+    for units in (120, 84):
+        x = jnp.tanh(hk.Linear(units)(x))
+    return hk.Linear(10)(x)
+
+
 def alexnet(x):
     for channels, kernel in ((64, 3), (128, 3), (256, 2), (128, 2), (64, 2)):
         x = jax.nn.relu(hk.Conv2D(channels, kernel)(x))
@@ -100,6 +110,7 @@ def saved(path, value):
         ("cnn_lstm", cnn_lstm, (2, 21)),
         ("lenet_maxpool", lenet_maxpool, (2, 16, 15, 3)),
         ("alexnet", alexnet, (2, 8, 8, 3)),
+        ("lenet", lenet, (2, 13, 12)),
     ],
 )
 def test_haikus_parameters_give_haikus_outputs(tmp_path, name, network, shape):
@@ -365,6 +376,14 @@ def test_pickles_that_name_anything_else_are_refused(tmp_path):
                 interop.read_pickle(file)
         finally:
             sys.path.pop(0)
+    # What is allowed on the way to an array is no value itself.
+    for value, kind in (({1, 2}, "set"), (collections.OrderedDict, "type")):
+        with pytest.raises(ValueError, match=f"something of the type {kind}"):
+            interop.read_pickle(saved(tmp_path / "bad.p", [value]))
+    made, args, _ = np.ones(1).__reduce__()
+    for value, kind in ((made, "partial"), (Touches(made, *args), "_Array")):
+        with pytest.raises(ValueError, match=f"something of the type {kind}"):
+            interop.read_pickle(saved(tmp_path / "bad.p", [value]))
     file = saved(tmp_path / "bad.p", np.array([{}], object))
     with pytest.raises(ValueError, match="names the dtype 'O8'"):
         interop.read_pickle(file)

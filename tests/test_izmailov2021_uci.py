@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ import sklearn.model_selection
 import sklearn.preprocessing
 
 from symjax import densities, posterior, store
-from symjax.cli import members, records
+from symjax.cli import costs, members, records
 from symjax.types import Data
 
 
@@ -80,6 +81,7 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
     kept = store.open(reproduced / "diabetes" / "hmc").read()
     x, y_all = sklearn.datasets.load_diabetes(return_X_y=True)
     assert found["num_draws"] == 20
+    functions = []
     for i, row in enumerate(found["splits"]):
         # Two chains of every split, one split after the other.
         draws = jax.tree.map(lambda leaf, i=i: leaf[2 * i : 2 * i + 2], kept)
@@ -88,6 +90,7 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
         )
         scaler = sklearn.preprocessing.StandardScaler().fit(x_train)
         mean, std = network(draws, scaler.transform(x_test))
+        functions += [mean, np.log(std)]
         mean, std = mean * y_train.std() + y_train.mean(), std * y_train.std()
         logs = scipy.stats.norm.logpdf(y, mean, std).reshape(-1, len(y))
         log_likelihood = np.mean(scipy.special.logsumexp(logs, axis=0) - np.log(40))
@@ -106,6 +109,12 @@ def test_scores_are_those_of_the_draws_in_the_unit_of_the_targets(scripts, repro
         gaussian = scipy.stats.norm.logpdf(y, mu, np.sqrt(var)).mean()
         assert row["log_likelihood_gaussian"] == pytest.approx(gaussian, abs=1e-4)
         assert abs(gaussian - log_likelihood) > 1e-3
+    functions = arviz.convert_to_dataset(np.concatenate(functions, axis=2))
+    pooled = found["convergence"]["functions"]
+    rhat, size = (f(functions).x.values for f in (arviz.rhat, arviz.ess))
+    assert pooled["rhat_99"] == pytest.approx(np.quantile(rhat, 0.99), rel=5e-3)
+    assert pooled["below_1.05"] == pytest.approx((rhat < 1.05).mean(), abs=0.02)
+    assert pooled["ess_median"] == pytest.approx(np.median(size), rel=5e-3)
     summary = scripts.scores.summarise(found)["rmse"]
     values = [row["rmse"] for row in found["splits"]]
     assert summary == pytest.approx((np.mean(values), abs(np.diff(values)[0]) / 2))
@@ -147,8 +156,44 @@ def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reprodu
         # What `symjax report` begins with.
         assert records.posterior_of(run).dataset.name == "diabetes"
         assert (members.trace(run) is None) == (name in ("sgd", "ensemble"))
+        # Of all steps, those of batches of 100 of the 353 examples. The first call has
+        # left HMC one block to find its mass matrices in.
+        steps = {"sgld": 2 * (50 + 500), "hmc": 2 * (10 + 32 + 20) * 5}
+        steps = steps.get(name, shape[0] * 20) * (1 if name == "hmc" else 100 / 353)
+        built = records.posterior_of(run)
+        cost = costs.full_gradients(run, records.rebuild_command(run), built)
+        assert cost == pytest.approx(steps)
+        said = " ".join(members.remarks([members.Member(name, run, built)]))
+        assert ("Split 0 of what scripts/izmailov2021" in said) == (name in "sgld hmc")
+        assert ("dense mass" in said) == (name == "hmc")
     whole = store.open(folder / "hmc").read(chains=slice(2))
     np.testing.assert_array_equal(biases["hmc"], whole["params"]["Dense_1"]["bias"])
+
+
+def test_theirs_stand_beside_ours(scripts):
+    scores = {"rmse": 3.2, "log_likelihood": -2.1, "log_likelihood_gaussian": -2.2}
+    result = {"splits": [scores], "convergence": {"functions": None}, "seconds": 7}
+    cells = scripts.scores._cells(
+        "boston", "hmc", result, scripts.scores.summarise(result)
+    )
+    # RMSE, theirs, the likelihoods of mixture and Gaussian, theirs.
+    assert cells[3:8] == ["3.2", "3.69", "-2.1", "-2.2", "-2.39"]
+
+
+def test_a_noise_that_is_near_the_floor_of_the_report_leaves_no_run(
+    scripts, tmp_path, capsys
+):
+    apply = lambda p, x: jnp.concatenate([p["mean"] * x, p["raw"] + 0 * x], axis=-1)
+    test = SimpleNamespace(x=np.ones((3, 1)))
+    problem = SimpleNamespace(
+        name="naval", apply=apply, datasets=[SimpleNamespace(test=test)]
+    )
+    noise = np.full((1, 2, 4), 0.9 * scripts.scores.NEAR * densities.SCALE_FLOOR)
+    made = constant_networks(np.ones((1, 2, 4)), noise)
+    scripts.scores.keep_first(problem, tmp_path, "hmc", made)
+    assert "No run of naval's hmc for symjax report" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+    assert scripts.scores.NEAR >= 20  # 5 % of the noise
 
 
 def test_the_likelihood_has_no_floor(scripts):
@@ -162,8 +207,9 @@ def test_the_likelihood_has_no_floor(scripts):
     assert noise[0] < densities.SCALE_FLOOR
 
 
-def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
-    """Linear regressions, against their closed form."""
+@pytest.fixture(scope="module")
+def linear(scripts):
+    """Two linear regressions in one problem, with the normals of their posteriors."""
     rng = np.random.default_rng(0)
     size, noise, variance = 40, 0.5, 2.0
     x = rng.normal(size=(2, size, 2)).astype(np.float32)
@@ -172,7 +218,7 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     y = np.einsum("snd,sd->sn", x, truth) + noise * rng.normal(size=(2, size))
     y = y.astype(np.float32)[..., None]
     apply = lambda params, x: (x @ params["w"])[:, None]
-    linear = scripts.problems.Problem(
+    problem = scripts.problems.Problem(
         "linear",
         "",
         [None, None],
@@ -187,10 +233,52 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
         lambda outputs: jnp.full_like(outputs, 1 / noise**2),
         variance,
     )
+    precision = x.swapaxes(1, 2) @ x / noise**2 + np.eye(2) / variance
+    covariance = np.linalg.inv(precision.astype(float))
+    moment = np.einsum("snd,sn->sd", x, y[..., 0]) / noise**2
+    return problem, np.einsum("sij,sj->si", covariance, moment), covariance
+
+
+def test_a_step_keeps_the_posterior_whatever_the_factor(scripts, linear):
+    """Chains that start from draws of it, and refuse many proposals."""
+    problem, centres, covariances = linear
+    num_chains = 20_000
+    algorithm = scripts.whitening.build(problem, 3, 0)
+    rng = np.random.default_rng(0)
+    # Crooked, and of another shape than the posterior's.
+    factor = np.array([[0.13, 0.055], [-0.01, 0.065]], np.float32)
+    train = jax.tree.map(jnp.asarray, problem.train)
+
+    @jax.jit
+    @jax.vmap
+    def run(key, start):
+        state = algorithm.init(key, start, train)
+        keys = jax.random.split(key, 4)
+        return jax.lax.scan(lambda s, k: algorithm.step(k, s, train), state, keys)
+
+    for split, (centre, covariance) in enumerate(
+        zip(centres, covariances, strict=True)
+    ):
+        root = np.linalg.cholesky(covariance)
+        w = (centre + rng.normal(size=(num_chains, 2)) @ root.T).astype(np.float32)
+        alike = lambda one: np.broadcast_to(one, (num_chains, *np.shape(one)))
+        start = {"network": {"w": w}, "split": alike(split), "factor": alike(factor)}
+        state, info = run(jax.random.split(jax.random.key(split), num_chains), start)
+        assert 0.3 < info.is_accepted.mean() < 0.9
+        end = np.linalg.solve(root, (np.asarray(state.position["w"]) - centre).T)
+        # Five standard errors: seven in ten million for each of five numbers.
+        assert np.all(abs(end.mean(axis=1)) < 5 / num_chains**0.5)
+        excess = abs(end @ end.T / num_chains - np.eye(2))
+        assert np.all(excess < 5 * (1 + np.eye(2)) ** 0.5 / num_chains**0.5)
+
+
+def test_hmc_of_each_split_samples_its_own_posterior(scripts, linear, tmp_path):
+    """Linear regressions, against their closed form."""
+    problem, centres, covariances = linear
     task = scripts.methods.Task(
-        linear,
+        problem,
         scripts.main.SCALES["tiny"],
-        scripts.methods.Setting(variance, 20, 20, 20, 800, 1),
+        scripts.methods.Setting(problem.prior_variance, 20, 20, 20, 800, 1),
         jax.random.key(0),
         {},
         tmp_path,
@@ -200,14 +288,18 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, tmp_path):
     made = scripts.hmc.sample_hmc(task)
     assert made.told["gradients_a_chain"] == (20 + 20 + 800) * 20
     assert 0.8 < made.told["acceptance"] <= 1
-    for i in range(2):
-        covariance = np.linalg.inv(x[i].T @ x[i] / noise**2 + np.eye(2) / variance)
-        centre = covariance @ x[i].T @ y[i, :, 0] / noise**2
+    for i, (centre, covariance) in enumerate(zip(centres, covariances, strict=True)):
         draws = made.draws["w"][i, :, 50:].reshape(-1, 2)
         # Of 1,500 draws at least 200 count: five standard errors.
         error = 5 * np.sqrt(np.diag(covariance) / 200)
         assert np.all(abs(draws.mean(axis=0) - centre) < error)
         ratio = draws.var(axis=0) / np.diag(covariance)
+        # What is logged is of these draws.
+        for draw in (0, 799):
+            w = {"w": made.draws["w"][i, 1, draw]}
+            found = problem.log_posterior(w, scripts.problems.own(problem.train, i))
+            logged = made.info.log_density[i, 1, draw]
+            assert logged == pytest.approx(float(found), abs=1e-3)
         assert np.all(abs(ratio - 1) < 5 * np.sqrt(2 / 200))
 
 
@@ -255,6 +347,29 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
         scripts.main.main()
 
 
+def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
+    scripts, tmp_path, monkeypatch
+):
+    calls = []
+
+    def reproduce(task, method):
+        calls.append(method)
+        raise scripts.main.Stopped("Over.")
+
+    monkeypatch.setattr(scripts.main, "reproduce", reproduce)
+    words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    for minutes, expected in (
+        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"]),
+        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"]),
+        ([], ["ensemble"]),
+    ):
+        calls.clear()
+        monkeypatch.setattr("sys.argv", [*words, *minutes])
+        with pytest.raises(SystemExit, match=r"Over\. Call again to go on"):
+            scripts.main.main()
+        assert calls == expected
+
+
 def constant_networks(means, noises):
     """Outputs of every chain's draws, which are one number each."""
     raw = np.log(np.expm1(np.array(noises)))
@@ -271,7 +386,8 @@ def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
     apply = lambda p, x: jnp.concatenate([p["mean"] * x, p["raw"] + 0 * x], axis=-1)
     problem = SimpleNamespace(train=train, num_splits=2, apply=apply)
     scale = scripts.main.SCALES["tiny"]._replace(step_sizes=(1e-3, 1e-2, 1e-1))
-    task = SimpleNamespace(problem=problem, scale=scale)
+    setting = scripts.main.SETTINGS["diabetes"]
+    task = SimpleNamespace(problem=problem, scale=scale, setting=setting)
     good = constant_networks(np.full((4, 2), 0.9), np.full((4, 2), 0.2))
     # The prediction of 1 for all, and a little better; one draw of a chain is worse.
     fair = constant_networks(np.full((4, 2), 0.1), np.full((4, 2), 1.0))
@@ -279,8 +395,10 @@ def test_a_step_size_that_loses_a_chain_is_not_used(scripts, monkeypatch):
     means[2, 1] = 40.0
     worse = constant_networks(means, np.full((4, 2), 0.2))
     count = scripts.methods.count_lost
-    found = [count(problem, train, some.draws) for some in (good, fair, worse)]
-    assert found == [0, 0, 1]
+    # A little less than that one Gaussian says.
+    poor = constant_networks(np.zeros((4, 2)), np.full((4, 2), 1.1))
+    found = [count(problem, train, some.draws) for some in (good, fair, worse, poor)]
+    assert found == [0, 0, 1, 4]
 
     made = {1e-3: (fair, fair), 1e-2: (good, worse), 1e-1: (worse, good)}
 

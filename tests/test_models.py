@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from symjax import models, trees
 
@@ -62,6 +63,51 @@ def test_a_transformer_has_its_parameters():
     expected = (48 + 1 + patches) * width + 4 * (block + 4 * width) + 2 * width
     model = models.build("vit", 10)
     assert num_parameters(model, 1, 32, 32, 3) == expected + (width + 1) * 10 == 207_946
+
+
+def test_a_transformer_is_its_formula():
+    """In NumPy, float64: normalised before each layer, four heads, the mean at last."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(2, 4, 6, 2))
+    model: Any = models.build("vit", 3, width=8, depth=2, patch=2)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+    params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape), shapes)
+    own = params["params"]
+
+    def dense(name, x):
+        return x @ own[name]["kernel"] + own[name]["bias"]
+
+    def norm(name, x):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+        return x * own[name]["scale"] + own[name]["bias"]
+
+    def attend(name, x):
+        query, key, value = (
+            np.einsum("npw,whd->nhpd", x, own[name][part]["kernel"])
+            + own[name][part]["bias"][:, None]
+            for part in ("query", "key", "value")
+        )
+        weights = special.softmax(query @ key.swapaxes(2, 3) / np.sqrt(2), axis=-1)
+        out = np.einsum("nhpd,hdw->npw", weights @ value, own[name]["out"]["kernel"])
+        return out + own[name]["out"]["bias"]
+
+    squares = x.reshape(2, 2, 2, 3, 2, 2).swapaxes(2, 3).reshape(2, 6, 2, 2, 2)
+    stream = np.einsum("npijc,ijcw->npw", squares, own["patches"]["kernel"])
+    stream += own["patches"]["bias"] + own["position"]
+    for i in range(2):
+        layer = norm(f"LayerNorm_{2 * i}", stream)
+        stream = stream + attend(f"MultiHeadDotProductAttention_{i}", layer)
+        hidden = dense(f"Dense_{2 * i}", norm(f"LayerNorm_{2 * i + 1}", stream))
+        # Flax's gelu is the approximation by tanh.
+        cube = np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)
+        stream = stream + dense(f"Dense_{2 * i + 1}", hidden / 2 * (1 + np.tanh(cube)))
+    expected = dense("Dense_4", norm("LayerNorm_4", stream).mean(axis=1))
+    single = jax.tree.map(lambda leaf: leaf.astype(np.float32), (params, x))
+    scale = abs(expected).max()
+    np.testing.assert_allclose(
+        jax.jit(model.apply)(*single), expected, atol=1e-5 * scale
+    )
 
 
 @pytest.mark.parametrize(("channels", "width", "classes"), [(3, 16, 10), (1, 4, 2)])
@@ -129,6 +175,7 @@ def test_an_activation_is_found_by_name(name):
 
 def test_filter_response_normalisation_is_its_formula():
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
+    x[1] *= 1e-3  # What is added to the mean square is felt.
     gamma, beta, tau = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
     params = {"params": {"gamma": gamma, "beta": beta, "tau": tau}}
     layer: Any = models.FilterResponseNorm()

@@ -1,15 +1,18 @@
 """The programs for papers: their published settings, and each at its smallest scale."""
 
 import importlib
+import io
 import json
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import arviz
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
@@ -91,14 +94,102 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
+def test_another_prior_variance_is_that_of_the_run_and_its_quarter_turn(name):
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    experiment = load(name).EXPERIMENTS["paper"]
+    found = parts.runs(experiment, parts.Options(parts=("variances",)))
+    assert len(found) == 1 + len(experiment.variances)
+    for run, words in found.items():
+        command = papers.parse(shlex.split(words))
+        variance = command.problem.prior_scale**2
+        wanted = experiment.variance if run == "hmc" else float(run.split("-", 1)[1])
+        assert variance == pytest.approx(wanted, rel=1e-4)
+        length = command.hmc.num_steps * command.hmc.step_size
+        assert length == pytest.approx(np.pi / 2 * variance**0.5, rel=1e-3)
+
+
+def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):
+    parts = load("izmailov2021_parts")
+    experiment, limits = load("izmailov2021_cifar").EXPERIMENTS["tiny"], {}
+
+    def execute(words, path, console, *, minutes, **others):
+        limits[path.name] = minutes
+        return True
+
+    monkeypatch.setattr(parts.papers, "execute", execute)
+    made = parts.make(experiment, parts.Options(minutes=6), tmp_path)
+    of_methods = dict.fromkeys(experiment.methods)
+    assert limits == {"hmc": 6, **of_methods} | dict.fromkeys(
+        ("temperature-0.3", "prior-mixture", "prior-logistic"), 2
+    )
+    assert made == list(limits)
+
+
+def assert_baselines_are_published(name, commands):
+    """Epochs, prior variances, chains and members of the commands in their README."""
+    is_cifar = name == "izmailov2021_cifar"
+    epoch = (40_960 if is_cifar else 20_000) // 80
+    for run, variance, members, epochs in (
+        ("sgd", 1 / 10 if is_cifar else 1 / 3, 1, 500),
+        ("ensemble", 1 / 10 if is_cifar else 1 / 3, 50, 500),
+        ("mfvi", 1 / 5, 1, 300),
+    ):
+        own = getattr(commands[run], commands[run].method)
+        assert commands[run].problem.prior_scale ** 2 == pytest.approx(variance)
+        assert (commands[run].num_members, own.batch_size) == (members, 80)
+        assert own.num_steps == epochs * epoch
+    chains = {
+        run: command
+        for run, command in commands.items()
+        if getattr(command, "sampler", None) == "izmailov2021"
+    }
+    draws = {"sgld": 900, "sghmc": 900, "sghmc_clr": 180, "sghmc_clr_prec": 180}
+    assert set(chains) == (set(draws) if is_cifar else {"sgld"})
+    for run, command in chains.items():
+        assert command.problem.prior_scale**2 == pytest.approx(1 / 5)
+        assert (command.num_chains, command.num_draws) == (5, draws[run])
+        assert command.num_draws * command.thinning == 9_000 * epoch
+        assert command.izmailov2021.num_warmup_epochs == 1_000
+
+
+def test_the_published_numbers_are_the_papers():
+    """Written down once more: nothing else would notice a wrong digit."""
+    accuracies = load("izmailov2021_imdb").PUBLISHED["temperatures"]
+    assert {row[4:]: one["accuracy"] for row, one in accuracies.items()} == {
+        "0.03": 0.772, "0.1": 0.797, "0.3": 0.830, "1": 0.865, "3": 0.830, "10": 0.672,
+    }  # fmt: skip
+    methods = load("izmailov2021_cifar").PUBLISHED["methods"]
+    assert {name: tuple(row.values()) for name, row in methods.items()} == {
+        "ensemble": (0.9152, 0.115),
+        "mfvi": (0.8875, 0.136),
+        "sgld": (0.9154, 0.110),
+        "sghmc": (0.9198, 0.109),
+        "sghmc_clr": (0.9267, 0.099),
+        "sghmc_clr_prec": (0.9096, 0.111),
+        "between chains": (0.9401, 0.074),
+    }
+    assert load("izmailov2021_uci_scores").PUBLISHED == {
+        ("boston", "hmc"): (3.69, -2.39),
+        ("concrete", "hmc"): (4.46, -2.67),
+        ("energy", "hmc"): (0.37, -1.09),
+        ("naval", "hmc"): (1e-4, 9.6),
+        ("yacht", "hmc"): (0.66, 0.54),
+    }
+
+
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_the_words_of_every_method_are_understood(scale):
     parts, papers = load("izmailov2021_parts"), load("papers")
     for name in ("izmailov2021_cifar", "izmailov2021_imdb"):
         experiment = load(name).EXPERIMENTS[scale]
         chosen = parts.Options(parts=("methods", "priors"))
-        for words in parts.runs(experiment, chosen).values():
-            assert papers.parse(shlex.split(f"{words} {experiment.problem}"))
+        commands = {
+            run: papers.parse(shlex.split(f"{words} {experiment.problem}"))
+            for run, words in parts.runs(experiment, chosen).items()
+        }
+        if scale == "paper":
+            assert_baselines_are_published(name, commands)
         compared = papers.parse(["evaluate", *experiment.evaluation.split()]).compared
         assert set(compared.shift) <= set(data.SHIFT_NAMES)
 
@@ -145,6 +236,22 @@ def test_a_table_has_the_published_numbers_beside_ours():
     assert names == ["SGLD", "MFVI"]  # HMC has nothing to show.
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_wide_table_is_printed_in_parts(width):
+    tables = load("paper_tables")
+    measures = [f"measure number {i}" for i in range(9)]
+    rows = {f"method {i}": dict.fromkeys(measures, i + 0.125) for i in range(2)}
+    table = tables.Table("Methods", rows, {"method 1": {measures[0]: 3.5}}, "A note.")
+    console = Console(width=width, file=io.StringIO())
+    parts = list(tables.printed(table, width))
+    console.print(*parts)
+    text = console.file.getvalue()
+    # All of them, whole.
+    assert (text.count("0.125"), text.count("1.125"), text.count("3.500")) == (9, 9, 1)
+    assert text.count("A note.") == 1
+    assert text.count("method 0") == len(parts) - 1 == {60: 4, 80: 3, 200: 1}[width]
+
+
 def test_temperatures_are_sampled_scored_and_shown(imdb):
     rows = tables(imdb)["Temperatures"]["rows"]
     published = tables(imdb)["Temperatures"]["published"]
@@ -156,15 +263,19 @@ def test_temperatures_are_sampled_scored_and_shown(imdb):
         assert problem["temperature"] == float(label[4:])
         built = posteriors.build(Problem(**problem | {"widths": (4,)}))
         draws = kept.read(like=built.shapes)
-        probs = np.mean(
+        probs = np.array(
             [
                 np.asarray(densities_of(built, draws, chain, draw))
                 for chain, draw in np.ndindex(2, 10)
-            ],
-            axis=0,
+            ]
         )
-        correct = probs.argmax(1) == built.dataset.test.y
+        correct = probs.mean(axis=0).argmax(1) == built.dataset.test.y
         assert rows[label]["accuracy"] == pytest.approx(correct.mean())
+        # Of two classes one has the R-hats of the other, but for rounding in its ranks.
+        first = probs[..., 0].reshape(2, 10, -1)
+        rhat = arviz.rhat(arviz.convert_to_dataset(first)).x
+        found = rows[label]["R-hat"]
+        assert found == pytest.approx(np.quantile(np.repeat(rhat, 2), 0.99), rel=5e-3)
     assert (imdb / "sweep.png").exists()
     assert (imdb / "temperatures-beside.png").exists()
 
@@ -199,8 +310,13 @@ def test_methods_and_corruptions_are_compared_with_hmc(tmp_path):
     assert list(rows) == ["hmc", "sghmc_clr", "between chains"]
     assert 0 <= rows["sghmc_clr"]["total variation"] <= 1
     assert found["Methods"]["published"]["between chains"]["agreement"] == 0.9401
-    corrupted = found["Corruption: accuracy"]["rows"]["rotate"]
-    assert set(corrupted) == {"accuracy, hmc", "accuracy, sghmc_clr"}
+    summary = json.loads((tmp_path / "summary.json").read_text())["methods"]
+    assert rows["hmc"]["MI"] == summary["hmc"]["mutual_information"]
+    for heading, measure in (("accuracy", "accuracy"), ("NLL", "nll")):
+        assert found[f"Corruption: {heading}"]["rows"]["rotate"] == {
+            f"{heading}, {name}": summary[name]["shift"]["rotate"]["mean"][measure]
+            for name in ("hmc", "sghmc_clr")
+        }
 
 
 def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
@@ -222,6 +338,14 @@ def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
     assert measures <= set(found["Quality"]["rows"]["HMC"])
     assert (laurent / "pairwise-mi.png").exists()
     assert (laurent / "minimum-norm.png").exists()
+
+
+def test_networks_of_the_ensemble_are_none_of_the_many(laurent):
+    seeds = {
+        run: command.split("--seed ")[1]
+        for run, command in json.loads((laurent / "commands.json").read_text()).items()
+    }
+    assert seeds == {"many": "1", "hmc": "0"}
 
 
 def test_the_gap_to_the_least_norm_is_that_of_the_closed_form(laurent):

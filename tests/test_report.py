@@ -351,6 +351,14 @@ def test_verdict_gives_the_numbers_it_rests_on():
     assert "2.0 times as far" in text
 
 
+def test_chains_agree_where_99_of_100_predictions_say_so():
+    comparison = compared()
+    for num_above, text in ((1, "The chains agree"), (2, "The chains do not agree")):
+        rhat = {"": np.where(np.arange(100) < num_above, 1.06, 1.04)}
+        function = comparison.function._replace(rhat=rhat, num_quantities=100)
+        assert text in said(comparison._replace(function=function))
+
+
 def test_verdict_names_the_method_that_is_ahead_in_agreement_only():
     comparison = compared()
     one, two, three = (

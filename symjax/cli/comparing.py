@@ -90,7 +90,10 @@ def compare(asked: Compared) -> Evaluation:
         None if main is None else members.trace(main.run),
         None if main is None else main.run,
         aligned,
-        () if bundle is None else references.notes(bundle, runs),
+        (
+            *(() if bundle is None else references.notes(bundle, runs)),
+            *members.remarks(runs),
+        ),
     )
 
 

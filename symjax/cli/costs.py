@@ -19,8 +19,11 @@ def full_gradients(
     Warm-up, optimised starts and the curvature of a Laplace approximation count, and
     what the chains logged of their lengths; the check of a step size's bias does not.
     An anchor's own gradients, one of all examples now and then, are left out. None for
-    aligned draws, which are no run of their own, and for imported ones.
+    aligned draws, which are no run of their own, and for imported ones. What a run
+    says itself counts where another program made it.
     """
+    if "gradients" in kept.config:
+        return float(kept.config["gradients"])
     if "aligned" in kept.config or isinstance(command, Import):
         return None
     size, total = methods.batch_size(command), int(built.dataset.train.mask.sum())

@@ -97,8 +97,9 @@ def provenance(run: Run, command: Sample, built: Posterior) -> dict[str, Any]:
         "num_discarded": first,
         "thinning": command.thinning,
         "means_by_chain": logged,
-        "seconds": records.seconds(run.path),
+        "seconds": records.seconds(run.path) or None,
         "gradients": costs.full_gradients(run, command, built),
+        **{key: run.config[key] for key in ("remark",) if key in run.config},
         "created": run.created,
         "versions": run.environment,
     }

@@ -45,6 +45,15 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
     return [Member(*parts) for parts in zip(names, runs, built, strict=True)]
 
 
+def remarks(members: Sequence[Member]) -> tuple[str, ...]:
+    """What made a run beside its options, of each that says so."""
+    return tuple(
+        f"{name}: {run.config['remark']}"
+        for name, run, _ in members
+        if "remark" in run.config
+    )
+
+
 def method(member: Member, to: weights.Reference | None, inputs: Inputs) -> Method:
     """All that a run predicts and cost, and how far its weights are off.
 

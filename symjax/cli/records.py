@@ -68,8 +68,9 @@ def posterior_of(kept: Run) -> Posterior:
         raise ValueError(
             f"{kept.path} has no draws yet. Continue it with --resume {kept.path}."
         )
+    command = rebuild_command(kept)
     with posteriors.named(f"{kept.path}"):
-        built = posteriors.build(rebuild_command(kept).problem)
+        built = posteriors.build(command.problem)
     check_data(kept, built)
     return built
 

@@ -169,6 +169,8 @@ def require_same_data(bundle: Bundle, runs: Sequence[Member]) -> None:
 def notes(bundle: Bundle, runs: Sequence[Member]) -> tuple[str, ...]:
     """Of the bundle, and of each run of another posterior, one sentence each."""
     said = bundle.about["diagnostics"]["sentence"]
+    if "remark" in bundle.about["provenance"]:
+        said = f"{said} {bundle.about['provenance']['remark']}"
     return (f"{bundle.name} says of itself: {said}", *_other_posteriors(bundle, runs))
 
 

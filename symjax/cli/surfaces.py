@@ -1,5 +1,7 @@
 """The loss on lines and planes between draws of a run, for its report."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 
@@ -24,7 +26,7 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
         built: Their posterior.
 
     Returns:
-        A line and a plane; nothing for a run of one chain.
+        A line and, if there is one, a plane; nothing for a run of one chain.
     """
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     if num_chains < 2:
@@ -54,7 +56,10 @@ def pictures(draws: Params, aligned: Params, built: Posterior) -> list[report.Pi
             update(2 * number + 1, "")
             if num_draws > 1 or num_chains > 2:
                 nets = (one, two, three)
-                planes[name] = symmetry.plane(built.loss, nets, train, num=NUM_ACROSS)
+                # Draws of a chain that stands still lie on a line, or in a point.
+                with contextlib.suppress(ValueError):
+                    plane = symmetry.plane(built.loss, nets, train, num=NUM_ACROSS)
+                    planes[name] = plane
             update(2 * number + 2, "")
     shown = [_draw_lines(lines)]
     if planes:

@@ -176,6 +176,7 @@ def suggest_model(arrays: Arrays) -> str | None:
         ("layer3.0.conv1.weight", "resnet20"),
         ("conv2_d_4/w", "alexnet"),
         ("conv2_d_2/w", "lenet_maxpool"),
+        ("conv2_d_1/w", "lenet"),
     )
     found = [model for name, model in marks if name in arrays]
     if found:

@@ -70,8 +70,8 @@ def pruning(
     colours = style.colours(len(accuracies))
     for (name, values), colour in zip(accuracies.items(), colours, strict=True):
         ax.plot(shares, values, marker="o", markersize=3, color=colour, label=name)
-    ax.xaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    style.percent_ticks(ax.xaxis)
+    style.percent_ticks(ax.yaxis)
     ax.set_ylim(bottom=0)
     style.dress(ax, xlabel="weights set to zero", ylabel="accuracy")
     _name_lines(fig, "outside right center", num_columns=1)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 from matplotlib.typing import ColorType
 
 
@@ -115,6 +115,18 @@ def number_ticks(axis: Axis, most: int = 5) -> None:
     """Few ticks, each written out: no shared offset or power of ten."""
     axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(StrMethodFormatter("{x:,.7g}"))
+
+
+def percent_ticks(axis: Axis, most: int | None = None) -> None:
+    """Shares as per cent, with no more digits than they need.
+
+    Args:
+        axis: The axis.
+        most: Ticks; as the axis has them by default.
+    """
+    if most is not None:
+        axis.set_major_locator(MaxNLocator(most))
+    axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}%"))
 
 
 def name_chains(fig: Figure, count: int) -> None:

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from symjax.plots import style
 
@@ -108,7 +108,7 @@ def _scale(ax: Axes, x: np.ndarray, metric: str) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     if metric == "accuracy":
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        style.percent_ticks(ax.yaxis)
 
 
 def _legend(ax: Axes, kinds: np.ndarray, symbol: str, *, all_converged: bool) -> None:

@@ -100,7 +100,8 @@ _READINGS = {
         "Distance of means is the root mean squared distance to the reference's "
         "predictive means, W1 the Wasserstein distance of the predictive distribution, "
         "noise included, to the reference's, averaged over test points; both are in "
-        "units of the targets."
+        "units of the targets. A file of means alone has no W1 to a reference whose "
+        "noise is known; where neither has a noise, W1 is of the draws as they are."
     ),
     "Draws": (
         "MMD² is the squared maximum mean discrepancy of the draws to those of the "

@@ -107,7 +107,8 @@ class Scores(NamedTuple):
         mean_distance: Root mean squared distance of predictive means to the
             reference's, in units of the targets.
         wasserstein: Wasserstein-1 distance of the predictive distribution, noise
-            included, to the reference's, averaged over points, in units of the targets.
+            included, to the reference's, averaged over points, in units of the targets;
+            without noise where neither has one, and none where one of them has.
         mmd_function: Squared MMD of the draws' predictions to the reference's.
         mmd_weight: The same of the weights.
         mmd_aligned: The same of the aligned weights.

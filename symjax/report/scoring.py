@@ -121,13 +121,13 @@ def regression(
     if reference is None:
         return scores
     centre = np.mean(reference.method.outputs, axis=(0, 1), dtype=float)
-    # Each with noise of its own: in common, it would make the distance too small.
-    samples = _samples(method, seed=0), _samples(reference.method, seed=1)
-    distance = wasserstein_per_point(*samples)
-    scores = scores._replace(
-        mean_distance=evaluation.rmse(mean, centre),
-        wasserstein=float(np.mean(distance)),
-    )
+    scores = scores._replace(mean_distance=evaluation.rmse(mean, centre))
+    # Noise on one side alone would be all of the distance.
+    if (std is None) == (reference.method.std is None):
+        # Each with noise of its own: in common, it would make the distance too small.
+        samples = _samples(method, seed=0), _samples(reference.method, seed=1)
+        distance = wasserstein_per_point(*samples)
+        scores = scores._replace(wasserstein=float(np.mean(distance)))
     return _with_predicted(scores, _predicted(method.outputs, True), reference)
 
 
