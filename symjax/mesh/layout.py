@@ -63,6 +63,26 @@ def make_mesh(
     return jax.make_mesh(shape, axes, axis_types=kinds, devices=devices)
 
 
+def check_at_once(mesh: Mesh, num_chains: int, chains_at_once: int | None) -> None:
+    """Require groups of equally many chains.
+
+    Args:
+        mesh: From `make_mesh`.
+        num_chains: Of the run.
+        chains_at_once: Of a group; None for all chains of a device.
+
+    Raises:
+        ValueError: if it does not divide the chains of a device.
+    """
+    each = num_chains // mesh.shape["chain"]
+    if chains_at_once is not None and chains_at_once not in _divisors(each):
+        fitting = ", ".join(map(str, _divisors(each)))
+        raise ValueError(
+            f"`chains_at_once` must divide the {each} chains of a device, got "
+            f"{chains_at_once}. These fit: {fitting}."
+        )
+
+
 def parse_shape(word: str) -> tuple[int, int]:
     """The shape that is typed as `chain=4,data=8`.
 

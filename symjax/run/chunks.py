@@ -84,28 +84,37 @@ def compile_chunks(
     data: Any,
     plan: Plan,
     mesh: Mesh | None,
+    chains_at_once: int | None = None,
 ) -> Programs:
     """Place parameters, data and keys on the mesh and build the programs for them."""
     num_chains = _count_chains(params)
     mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
+    meshes.check_at_once(mesh, num_chains, chains_at_once)
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
     data_spec = P("data") if isinstance(data, Data) else P()
     data = meshes.place_data(mesh, data) if isinstance(data, Data) else data
     state_shape, info_shape = _shapes(algorithm, key, params, data)
     num_slots, capacity = _room(state_shape.position, plan)
     specs = (P("chain"), P("chain"), data_spec)
+    mapped = partial(meshes.map_chains, mesh, chains_at_once=chains_at_once)
+    compiled: Any = partial(
+        jax.jit,
+        compiler_options=None if chains_at_once is None else meshes.SAME_EVERYWHERE,
+    )
     block = _advance_block(algorithm.step, info_shape, num_slots, capacity)
-    advance = meshes.map_chains(mesh, block, *specs, P(), P(), P())
-    init = jax.jit(meshes.map_chains(mesh, _init_block(algorithm.init), *specs))
+    advance = compiled(mapped(block, *specs, P(), P(), P()), donate_argnums=1)
+    init = compiled(mapped(_init_block(algorithm.init), *specs))
     finish = getattr(algorithm, "finish", None)
     if finish is not None:
-        finish = jax.jit(meshes.map_chains(mesh, _finish_block(finish), *specs))
+        finish = compiled(mapped(_finish_block(finish), *specs))
     keys = meshes.place_chains(mesh, _keys(key, num_chains))
     # What the algorithm says of the number of chains, it says before a run is laid out.
-    init.eval_shape(keys[:, 0], params, data)
+    state, *_ = init.eval_shape(keys[:, 0], params, data)
+    if chains_at_once is not None:
+        advance.eval_shape(keys[:, 1], state, data, 0, 1, 1)
     return Programs(
         init,
-        jax.jit(advance, donate_argnums=1),
+        advance,
         finish,
         key,
         keys,
