@@ -51,6 +51,7 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
         built.dataset.train,
         num_steps=command.map_steps,
         mesh=make_mesh(command),
+        chains_at_once=command.processes.chains_at_once,
     )
     return jax.tree.map(lambda leaf: leaf[:, 0], fitted.draws)
 
@@ -74,6 +75,29 @@ def make_mesh(command: Sample | Fit) -> Mesh:
     word = command.processes.mesh
     shape = None if word is None else meshes.parse_shape(word)
     return meshes.make_mesh(num_chains(command), shape=shape)
+
+
+def check_groups(command: Sample | Fit, mesh: Mesh) -> None:
+    """Require a method whose chains can be computed in groups, and groups that fit.
+
+    Raises:
+        ValueError: if its chains look at one another, or do not share out evenly.
+    """
+    size = command.processes.chains_at_once
+    if size is None:
+        return
+    if isinstance(command, Fit):
+        name, meet = f"--method {command.method}", command.method == "svgd"
+    else:
+        name, meet = f"--sampler {command.sampler}", command.sampler == "chees"
+        meet |= command.sampler == "ghmc" and command.ghmc.num_warmup > 0
+    if meet:
+        raise ValueError(
+            f"`--chains-at-once` must be left out for {name}, whose chains look at "
+            "one another and so are computed together. To take less memory, use more "
+            "devices or a smaller --micro-batch."
+        )
+    meshes.check_groups(mesh, num_chains(command), size)
 
 
 def share_out(built: Posterior, mesh: Mesh) -> Posterior:

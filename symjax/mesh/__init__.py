@@ -22,7 +22,7 @@ reads the values of its own chains (`read_own`), or all hosts together read all 
 """
 
 from symjax.mesh.chains import (
-    SAME_EVERYWHERE,
+    ChainsMeet,
     chain_index,
     gather_chains,
     knows_chains,
@@ -42,11 +42,6 @@ from symjax.mesh.examples import (
     take,
     take_every,
 )
-from symjax.mesh.layout import (
-    check_at_once,
-    make_mesh,
-    parse_shape,
-    place_chains,
-    place_data,
-)
+from symjax.mesh.groups import check_groups, compile_for_chains
+from symjax.mesh.layout import make_mesh, parse_shape, place_chains, place_data
 from symjax.mesh.reading import Own, read_all, read_own

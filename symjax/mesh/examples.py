@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from symjax.mesh.chains import is_split
+from symjax.mesh.chains import is_mapped
 from symjax.types import Data
 
 
@@ -25,7 +25,7 @@ def sum_over_data(tree: Tree) -> Tree:
     Returns:
         The sums over all devices of the data axis; `tree` itself outside the mesh.
     """
-    if not is_split():
+    if not is_mapped():
         return tree
     return jax.lax.psum(tree, "data")
 
@@ -42,7 +42,7 @@ def differs_along_data(tree: Any) -> Bool[Array, ""]:
         for leaf in jax.tree.leaves(tree)
         if jnp.issubdtype(leaf.dtype, jnp.inexact)
     ]
-    if not is_split() or not leaves:
+    if not is_mapped() or not leaves:
         return jnp.array(False)
     low = jax.lax.pmin(leaves, "data")
     high = jax.lax.pmax(leaves, "data")
@@ -53,7 +53,7 @@ def differs_along_data(tree: Any) -> Bool[Array, ""]:
 
 def num_rows(data: Data) -> int:
     """Rows of all devices that share a chain's examples, padding included."""
-    num_devices = jax.lax.axis_size("data") if is_split() else 1
+    num_devices = jax.lax.axis_size("data") if is_mapped() else 1
     return num_devices * len(data.mask)
 
 
@@ -65,7 +65,7 @@ def count_examples(data: Data) -> Int[Array, ""]:
 def row_numbers(data: Data) -> Int[Array, " example"]:
     """Where each of this device's rows is in the whole data set."""
     rows = jnp.arange(len(data.mask))
-    return rows + jax.lax.axis_index("data") * len(rows) if is_split() else rows
+    return rows + jax.lax.axis_index("data") * len(rows) if is_mapped() else rows
 
 
 def take(data: Data, indices: Int[Array, " batch"]) -> Data:
@@ -83,7 +83,7 @@ def take(data: Data, indices: Int[Array, " batch"]) -> Data:
     Returns:
         This device's part of the batch, padded with masked rows if needed.
     """
-    if not is_split():
+    if not is_mapped():
         batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], data)
         return batch._replace(mask=batch.mask & (indices != NO_EXAMPLE))
     num_devices = jax.lax.axis_size("data")

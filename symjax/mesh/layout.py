@@ -45,7 +45,7 @@ def make_mesh(
         raise ValueError(f"`num_chains` must be at least 1, got {num_chains}.")
     devices = jax.devices() if devices is None else list(devices)
     num_groups = math.gcd(num_chains, len(devices))
-    shapes = [(i, len(devices) // i) for i in _divisors(num_groups)]
+    shapes = [(i, len(devices) // i) for i in divisors(num_groups)]
     if shape is None:
         shape = shapes[-1]
     elif shape not in shapes:
@@ -61,26 +61,6 @@ def make_mesh(
         ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
         return Mesh(np.array(ordered).reshape(shape), axes, axis_types=kinds)
     return jax.make_mesh(shape, axes, axis_types=kinds, devices=devices)
-
-
-def check_at_once(mesh: Mesh, num_chains: int, chains_at_once: int | None) -> None:
-    """Require groups of equally many chains.
-
-    Args:
-        mesh: From `make_mesh`.
-        num_chains: Of the run.
-        chains_at_once: Of a group; None for all chains of a device.
-
-    Raises:
-        ValueError: if it does not divide the chains of a device.
-    """
-    each = num_chains // mesh.shape["chain"]
-    if chains_at_once is not None and chains_at_once not in _divisors(each):
-        fitting = ", ".join(map(str, _divisors(each)))
-        raise ValueError(
-            f"`chains_at_once` must divide the {each} chains of a device, got "
-            f"{chains_at_once}. These fit: {fitting}."
-        )
 
 
 def parse_shape(word: str) -> tuple[int, int]:
@@ -178,5 +158,6 @@ def _rows(leaf: np.ndarray, rows: slice) -> np.ndarray:
     return np.concatenate([leaf[rows], np.repeat(leaf[:1], num_padding, axis=0)])
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """All of them, from 1 on."""
     return [i for i in range(1, number + 1) if number % i == 0]

@@ -63,8 +63,8 @@ class Programs(NamedTuple):
     the states, by chains.
     """
 
-    init: Callable[..., Any]
-    advance: Callable[..., Any]
+    init: Any
+    advance: Any
     finish: Callable[..., Any] | None
     key: Key
     keys: Keys
@@ -86,32 +86,40 @@ def compile_chunks(
     mesh: Mesh | None,
     chains_at_once: int | None = None,
 ) -> Programs:
-    """Place parameters, data and keys on the mesh and build the programs for them."""
+    """Place parameters, data and keys on the mesh and build the programs for them.
+
+    Raises:
+        ValueError: if chains that look at one another are to be computed in groups.
+    """
     num_chains = _count_chains(params)
     mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
-    meshes.check_at_once(mesh, num_chains, chains_at_once)
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
     data_spec = P("data") if isinstance(data, Data) else P()
     data = meshes.place_data(mesh, data) if isinstance(data, Data) else data
     state_shape, info_shape = _shapes(algorithm, key, params, data)
     num_slots, capacity = _room(state_shape.position, plan)
     specs = (P("chain"), P("chain"), data_spec)
-    mapped = partial(meshes.map_chains, mesh, chains_at_once=chains_at_once)
     compiled: Any = partial(
-        jax.jit,
-        compiler_options=None if chains_at_once is None else meshes.SAME_EVERYWHERE,
+        meshes.compile_for_chains, mesh, chains_at_once=chains_at_once
     )
     block = _advance_block(algorithm.step, info_shape, num_slots, capacity)
-    advance = compiled(mapped(block, *specs, P(), P(), P()), donate_argnums=1)
-    init = compiled(mapped(_init_block(algorithm.init), *specs))
+    advance = compiled(block, *specs, P(), P(), P(), donate_argnums=1)
+    init = compiled(_init_block(algorithm.init), *specs)
     finish = getattr(algorithm, "finish", None)
     if finish is not None:
-        finish = compiled(mapped(_finish_block(finish), *specs))
+        finish = compiled(_finish_block(finish), *specs)
     keys = meshes.place_chains(mesh, _keys(key, num_chains))
     # What the algorithm says of the number of chains, it says before a run is laid out.
-    state, *_ = init.eval_shape(keys[:, 0], params, data)
-    if chains_at_once is not None:
-        advance.eval_shape(keys[:, 1], state, data, 0, 1, 1)
+    try:
+        state, *_ = init.eval_shape(keys[:, 0], params, data)
+        if chains_at_once is not None:
+            advance.eval_shape(keys[:, 1], state, data, 0, 1, 1)
+    except meshes.ChainsMeet:
+        raise ValueError(
+            f"`chains_at_once` must be left out for {algorithm.step.__module__}, whose "
+            "chains look at one another and so are computed together. To take less "
+            "memory, use more devices, or give the log density a `micro_batch`."
+        ) from None
     return Programs(
         init,
         advance,
