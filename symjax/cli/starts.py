@@ -103,7 +103,9 @@ def check_groups(command: Sample | Fit, mesh: Mesh) -> None:
 def share_out(built: Posterior, mesh: Mesh) -> Posterior:
     """The posterior, of whose training examples a host keeps only its own rows.
 
-    Every host has read all of them: an .npz file can't be read in part, and the
+    Of a large set that was prepared before (`data.load`), it reads no others: the set
+    is mapped into memory, and what is looked at of it is these rows. A host that has to
+    prepare it reads all of it once: an .npz file can't be read in part, and the
     fingerprint and the normalisation are of the whole. From here on its rows are on its
     devices, and nothing of them in its memory. Where chains are shared out over hosts
     and examples are not, these are all rows.

@@ -145,7 +145,9 @@ class Groups:
         if spec == P():
             is_placed = isinstance(leaf, jax.Array)
             return jax.device_put(leaf, NamedSharding(row, spec)) if is_placed else leaf
-        leaf = jax.device_put(leaf, NamedSharding(self._mesh, spec))
+        wanted = NamedSharding(self._mesh, spec)
+        if not leaf.sharding.is_equivalent_to(wanted, leaf.ndim):
+            leaf = jax.device_put(leaf, wanted)
         shape = leaf.shape
         if spec == P("chain"):
             shape = (len(leaf) // self._mesh.shape["chain"], *shape[1:])
