@@ -59,13 +59,15 @@ class Programs(NamedTuple):
     """The compiled programs of a run and what they are called with.
 
     `keys` are `(chain, 4)`: of the start, the steps, the draws of a fitted member, and
-    its finish. `finish` is that of an approximation with one. `sharding` is that of
-    the states, by chains.
+    its finish. `finish` is that of an approximation with one. `compiled` makes another
+    program of chains, of a function and its arguments' specs. `sharding` is that of the
+    states, by chains.
     """
 
     init: Any
     advance: Any
     finish: Callable[..., Any] | None
+    compiled: Callable[..., Any]
     key: Key
     keys: Keys
     params: Params
@@ -124,6 +126,7 @@ def compile_chunks(
         init,
         advance,
         finish,
+        compiled,
         key,
         keys,
         params,
