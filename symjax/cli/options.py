@@ -30,7 +30,8 @@ class Processes:
         distributed: One process, off, or one of several, ADDRESS,N,ID: where process 0
             is reached (host:port), how many there are, and which this is, from 0.
             auto: as JAX_COORDINATOR_ADDRESS, SYMJAX_NUM_PROCESSES and
-            SYMJAX_PROCESS_ID say, or else Slurm, Open MPI, Kubernetes or a Cloud TPU.
+            SYMJAX_PROCESS_ID say, or else Slurm, Open MPI, MPICH (which wants the
+            first one too), Kubernetes or a Cloud TPU.
         mesh: How the devices of all processes are shared out, such as chain=4,data=8.
             Default: as many groups of chains as there can be.
         chains_at_once: Chains of a device (of fit, members) that are computed together.
