@@ -10,60 +10,46 @@ goals are not judged. `chains` runs on several processes too, started by
 `tpu/launch.py local`.
 """
 
+import importlib
+
 from symjax import hosts
+
+
+NAMES = (
+    "leapfrog",
+    "gradient",
+    "chains",
+    "memory",
+    "store",
+    "rebasin",
+    "diagnostics",
+    "evaluate",
+    "startup",
+    "blas",
+    "peers",
+    "precision",
+    "samplers",
+    "recovery",
+    "assignment",
+    "infer",
+)
+"""Subcommands: modules of `benchmarks`, with options of the same name: `Leapfrog`."""
 
 
 def main():
     """Run the subcommand that was typed."""
     hosts.start()  # Before anything is computed, as some imports do.
     import tyro
-    from benchmarks import (
-        assignment,
-        blas,
-        chains,
-        diagnostics,
-        evaluate,
-        gradient,
-        infer,
-        inputs,
-        leapfrog,
-        memory,
-        peers,
-        precision,
-        rebasin,
-        recovery,
-        samplers,
-        startup,
-        store,
-    )
+    from benchmarks import inputs
 
     from symjax.cli import ending
 
-    modules = {
-        leapfrog.Leapfrog: leapfrog,
-        gradient.Gradient: gradient,
-        chains.Chains: chains,
-        memory.Memory: memory,
-        store.Store: store,
-        rebasin.Rebasin: rebasin,
-        diagnostics.Diagnostics: diagnostics,
-        evaluate.Evaluate: evaluate,
-        startup.Startup: startup,
-        blas.Blas: blas,
-        peers.Peers: peers,
-        precision.Precision: precision,
-        samplers.Samplers: samplers,
-        recovery.Recovery: recovery,
-        assignment.Assignment: assignment,
-        infer.Infer: infer,
-    }
-    commands = {kind.__name__.lower(): kind for kind in modules}
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in NAMES}
+    commands = {name: getattr(m, name.capitalize()) for name, m in modules.items()}
     chosen = tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)
-    module = modules[type(chosen)]
-    try:
+    module = modules[type(chosen).__name__.lower()]
+    with ending.explained():
         module.main(inputs.prepare(module, chosen))
-    except Exception as error:
-        ending.end_by_error(error)
     hosts.finish()
 
 

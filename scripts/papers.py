@@ -25,12 +25,8 @@ from symjax.data.sources import did_you_mean
 
 def start(main: Callable[[], None]) -> None:
     """Run a program; what symjax refuses ends it with a message, not a traceback."""
-    try:
+    with ending.explained():
         main()
-    except KeyboardInterrupt as error:
-        ending.end_by_signal(error)
-    except Exception as error:
-        ending.end_by_error(error)
 
 
 def parse(words: Sequence[str]) -> Any:

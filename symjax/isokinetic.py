@@ -32,6 +32,20 @@ _TURNED = 30.0
 """Time after which no float32 tells the direction from the gradient's."""
 
 
+def require_two_numbers(params: Params, sampler: str) -> None:
+    """Require parameters among which a velocity of constant length can turn.
+
+    Raises:
+        ValueError: naming the sampler.
+    """
+    num_params = trees.size(params)
+    if num_params < 2:
+        raise ValueError(
+            f"`params` must hold at least two numbers for {sampler}, whose velocity "
+            f"turns but keeps its length; got {num_params}. Use HMC."
+        )
+
+
 def build_step(
     log_density: Callable[[Params], Float[Array, ""]],
 ) -> Callable[[Any, Float[Array, ""]], tuple[Any, Float[Array, ""]]]:

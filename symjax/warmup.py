@@ -11,6 +11,7 @@ References:
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -113,15 +114,8 @@ def build(
     kind = _check_mass_matrix(inverse_mass_matrix, num_warmup)
     made = {"diagonal": windows.diagonal, "low_rank": windows.low_rank}
     window = made.get(kind, windows.fixed)()
-    schedule = _schedule(num_warmup, LEARNT[kind]) if kind else ()
-    is_slow = np.array([stage == 1 for stage, _ in schedule] or [False])
-    is_end = np.array([end for _, end in schedule] or [False])
-
-    def begin_at(step_size: Any) -> DualAveragingAdaptationState:
-        # blackjax draws the step size towards ten times the first one, for those who
-        # have no idea of it; here it was given, or is known from before.
-        averaging = begin(step_size)._replace(mu=jnp.log(step_size))
-        return jax.tree.map(jnp.asarray, averaging)
+    is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
+    begin_at = partial(_begin_at, begin)
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
@@ -137,9 +131,8 @@ def build(
         if not num_warmup:
             return adaptation
         averaging = average(adaptation.averaging, acceptance_rate)
-        is_last = iteration + 1 >= num_warmup
         tried = jnp.exp(averaging.log_step_size)
-        size = jnp.where(is_last, final(averaging), tried)
+        size = jnp.where(iteration + 1 >= num_warmup, final(averaging), tried)
         new = adaptation._replace(step_size=size, averaging=averaging)
         if kind:
             clock = jnp.minimum(same_in_all_chains(iteration), num_warmup - 1)
@@ -148,27 +141,19 @@ def build(
                 lambda: learn(new, position, gradient, jnp.asarray(is_end)[clock]),
                 lambda: new,
             )
-        is_warmup = iteration < num_warmup
-        return jax.tree.map(lambda a, b: jnp.where(is_warmup, a, b), new, adaptation)
+        return _where(iteration < num_warmup, new, adaptation)
 
     def learn(
         adaptation: Adaptation, position: Params, gradient: Params, is_end: Any
     ) -> Adaptation:
         seen = window.add(adaptation.window, position, gradient)
-        before = adaptation.inverse_mass_matrix
-
-        def close() -> Adaptation:
-            after, fresh = window.close(seen, before)
-            # Steps in the new units, as far as parameters are independent.
-            size = final(adaptation.averaging) * jnp.sqrt(_largest_ratio(before, after))
-            # Where nothing was learnt the step size goes on as it was.
-            return jax.tree.map(
-                lambda a, b: jnp.where(_differs(before, after), a, b),
-                Adaptation(size, begin_at(size), after, fresh),
-                adaptation._replace(window=fresh),
-            )
-
-        return jax.lax.cond(is_end, close, lambda: adaptation._replace(window=seen))
+        adaptation = adaptation._replace(window=seen)
+        size = final(adaptation.averaging)
+        return jax.lax.cond(
+            is_end,
+            lambda: _close(window, adaptation, size, begin_at),
+            lambda: adaptation,
+        )
 
     def mass_matrix(adaptation: Adaptation) -> InverseMassMatrix:
         return adaptation.inverse_mass_matrix if kind else inverse_mass_matrix
@@ -176,16 +161,59 @@ def build(
     return Warmup(init, update, mass_matrix)
 
 
-def _schedule(num_warmup: int, least: int) -> Any:
-    """The stage of each iteration, and whether it ends a window.
+def _begin_at(
+    begin: Callable[[Any], DualAveragingAdaptationState], step_size: Any
+) -> DualAveragingAdaptationState:
+    """Dual averaging that has seen nothing, around a step size.
+
+    blackjax draws it towards ten times the first one, for those who have no idea of it;
+    here it was given, or is known from before.
+    """
+    averaging = begin(step_size)._replace(mu=jnp.log(step_size))
+    return jax.tree.map(jnp.asarray, averaging)
+
+
+def _close(
+    window: Any,
+    adaptation: Adaptation,
+    step_size: Float[Array, ""],
+    begin_at: Callable[[Any], DualAveragingAdaptationState],
+) -> Adaptation:
+    """Take what the window has learnt, and begin the next one.
+
+    Args:
+        window: Of `windows`.
+        adaptation: With all that the window has seen.
+        step_size: The average so far.
+        begin_at: Dual averaging's state at a step size.
+    """
+    before = adaptation.inverse_mass_matrix
+    after, fresh = window.close(adaptation.window, before)
+    # Steps in the new units, as far as parameters are independent.
+    size = step_size * jnp.sqrt(_largest_ratio(before, after))
+    # Where nothing was learnt the step size goes on as it was.
+    return _where(
+        _differs(before, after),
+        Adaptation(size, begin_at(size), after, fresh),
+        adaptation._replace(window=fresh),
+    )
+
+
+def _where(is_new: Bool[Array, ""], new: Adaptation, old: Adaptation) -> Adaptation:
+    return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)
+
+
+def _schedule(num_warmup: int, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each iteration, whether a window sees it, and whether it ends one.
 
     Stan's, but for warm-ups too short for it: there blackjax, as Stan, would leave a
     tenth to fit the step size in.
     """
-    if num_warmup >= 75 + max(25, least) + FINAL:
-        return build_schedule(num_warmup)
     initial = int(_INITIAL * num_warmup)
-    return build_schedule(num_warmup, initial, FINAL, num_warmup - initial - FINAL)
+    is_short = num_warmup < 75 + max(25, least) + FINAL
+    lengths = (initial, FINAL, num_warmup - initial - FINAL) if is_short else ()
+    stages, ends = zip(*build_schedule(num_warmup, *lengths), strict=True)
+    return np.array([stage == 1 for stage in stages]), np.array(ends)
 
 
 def _check_mass_matrix(

@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax
 import pytest
 
-from symjax.cli import chains
+from symjax.cli import forces
 from symjax.cli.options import Fit, Sample
 from symjax.cli.problem import Problem
 
 
 def precision(command, task="classification"):
-    return chains._with_force(command, task).problem.force_precision
+    return forces.choose(command, task).problem.force_precision
 
 
 def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(

@@ -114,6 +114,83 @@ def test_gradients_of_parameters_are_sums_in_float32(name):
     assert gradients(force, np.ones((1, 1), np.float32), x)[0, 0] == 5001
 
 
+def convolve(kernel, x):
+    return jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def kernel_gradient(apply, kernel, x, back):
+    pull = jax.jit(lambda k: jax.vjp(lambda k: apply(k, x), k)[1](back)[0])
+    return np.asarray(pull(kernel))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+def test_gradients_of_kernels_are_rounded_to_float16_alone(size):
+    """Against NumPy in float64: a kernel of one pixel sums up a matrix product."""
+    generator = np.random.default_rng(5)
+    x, back = (generator.normal(size=(64, 8, 8, 9)).astype(np.float32) for _ in "xb")
+    back *= size * np.exp(generator.normal(size=(64, 1, 1, 1), scale=2))
+    kernel = np.zeros((1, 1, 9, 9), np.float32)
+    for name, bound in (("bfloat16", 1e-5), ("float16", 2**-11)):
+        low_x, low_back = (
+            leaf.astype(HALVES[name]).astype(np.float64).reshape(-1, 9)
+            for leaf in (x, back)
+        )
+        exact = low_x.T @ low_back
+        found = kernel_gradient(round_products(convolve, name), kernel, x, back)
+        error = np.linalg.norm(found[0, 0] - exact) / np.linalg.norm(exact)
+        assert error < bound
+    # 4,096 terms: divided by 64, what is stored has the digits of float16.
+    assert error > 1e-4
+    stored = found / 64
+    np.testing.assert_array_equal(stored, stored.astype(np.float16))
+
+
+def test_sums_for_kernels_neither_overflow_nor_vanish():
+    x = np.ones((64, 8, 8, 1), np.float32)
+    rounded = round_products(convolve, "float16")
+    kernel = np.ones((1, 1, 1, 1), np.float32)
+    for size, expected in (
+        (2**8, 4096 * 2**8),  # 16 times the largest float16.
+        (2**-18, 4096 * 2**-18),
+        (6e4, 64 * 65504),  # Past what is stored: not infinite.
+        (-6e4, -64 * 65504),
+    ):
+        back = np.full_like(x, size)
+        assert kernel_gradient(rounded, kernel, x, back)[0, 0, 0, 0] == expected
+
+
+@pytest.mark.parametrize(("name", "sums"), [("bfloat16", "float32"), ("float16",) * 2])
+def test_what_convolutions_and_dots_store_on_a_gpu(name, sums, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def apply(params, x):
+        maps = convolve(params["k2"], convolve(params["k1"], x))
+        return maps.reshape(len(x), -1) @ params["w"]
+
+    shapes = {"k1": (3, 3, 2, 4), "k2": (3, 3, 4, 4), "w": (64, 5)}
+    params = {key: jnp.ones(shape) for key, shape in shapes.items()}
+    total = lambda *a: jnp.sum(round_products(apply, name)(*a))
+    jaxpr = jax.make_jaxpr(jax.grad(total))(params, jnp.ones((3, 4, 4, 2)))
+    products = {"conv_general_dilated": [], "dot_general": []}
+
+    def find(jaxpr):
+        for eqn in jaxpr.eqns:
+            for inner in jax.core.jaxprs_in_params(eqn.params):
+                find(inner)
+            if eqn.primitive.name in products:
+                assert {str(atom.aval.dtype) for atom in eqn.invars} == {name}
+                dtype = str(eqn.outvars[0].aval.dtype)
+                products[eqn.primitive.name].append(dtype)
+
+    find(jaxpr.jaxpr)
+    # Both forwards, both of their maps; both of their kernels.
+    convolutions = [name] * 4 + [sums] * 2
+    assert sorted(products["conv_general_dilated"]) == sorted(convolutions)
+    assert sorted(products["dot_general"]) == sorted([name] * 2 + ["float32"])
+
+
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
 def test_gradients_of_any_size_survive_in_float16(size):
     """Units of which one is far below the other are not lost either."""

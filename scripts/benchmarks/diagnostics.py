@@ -1,5 +1,6 @@
 """R-hat and effective sample sizes of many quantities: seconds, growth, memory."""
 
+import itertools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,18 +28,20 @@ class Diagnostics:
 
 
 def main(options):
-    random, found, taken = np.random.default_rng(0), [], {}
+    random, calls = np.random.default_rng(0), {}
     for size in sorted(options.sizes):
         shape = (options.num_chains, options.num_draws, size)
         draws = random.standard_normal(shape, np.float32)
         case = (
             f"{size:,} quantities of {options.num_chains} x {options.num_draws} draws"
         )
-        call = {case: lambda draws=draws: evaluation.summarise(draws) and None}
-        taken[case] = figures.interleaved(call, options.repeats)[case]
-        found.append(figures.figure(case, "summarise", "s", taken[case]))
-    for before, after in zip(list(taken), list(taken)[1:], strict=False):
-        ratio = taken[after] / np.median(taken[before])
+        calls[case] = lambda draws=draws: evaluation.summarise(draws) and None
+    taken = figures.interleaved(calls, options.repeats)
+    found = [
+        figures.figure(case, "summarise", "s", times) for case, times in taken.items()
+    ]
+    for before, after in itertools.pairwise(taken):
+        ratio = taken[after] / taken[before]
         found.append(
             figures.figure(after, f"over {before.split(' of')[0]}", "x", ratio)
         )

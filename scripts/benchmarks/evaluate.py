@@ -64,7 +64,7 @@ def main(options):
     for num_draws, (case, total) in totals.items():
         if num_draws > least:
             words = f"all together, over {least} draws"
-            ratio = np.median(total) / np.median(totals[least][1])
+            ratio = total / totals[least][1]
             found.append(figures.figure(case, words, "x", ratio))
     figures.report("evaluate", options, found + _apart(random, options))
 
@@ -179,8 +179,5 @@ def _apart(random, options):
             evaluation.wasserstein_per_point(*samples)
         ),
     }
-    found = []
-    for name, call in calls.items():
-        taken = [figures.seconds(call) for _ in range(options.repeats)]
-        found.append(figures.figure("apart", name, "s", taken))
-    return found
+    taken = figures.interleaved(calls, options.repeats)
+    return [figures.figure("apart", name, "s", times) for name, times in taken.items()]

@@ -5,6 +5,8 @@ one turn to the same turn of another; shown are the median and the quartiles.
 """
 
 import json
+import math
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -19,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from symjax import hosts
+from symjax.cli import ending
 
 
 PACKAGES = ("jax", "jaxlib", "flax", "blackjax", "numpyro", "numpy", "scipy", "torch")
@@ -83,17 +86,31 @@ def report(name, options, figures, notes=()):
     """Print the table and write `NAME.json`; of several processes, on the first."""
     if not hosts.is_first():
         return
+    if not figures:
+        ending.fail("Nothing was measured: these options leave out all there is.", 2)
     if options.scale == "tiny":
         figures = [one._replace(goal="", is_met=None) for one in figures]
     where = {
         "benchmark": name,
-        "command": " ".join(["python", *sys.argv]),
+        "command": shlex.join(["python", *sys.argv]),
         "device": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
         "processes": hosts.count(),
         "versions": _versions(),
         "options": {key: str(value) for key, value in asdict(options).items()},
     }
     console = Console(width=None if sys.stdout.isatty() else 150)
+    versions = ", ".join(f"{package} {v}" for package, v in where["versions"].items())
+    console.print(f"{where['device']}, {versions}\n{where['command']}", highlight=False)
+    console.print(_table(name, figures))
+    for note in notes:
+        console.print(note, highlight=False)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = [{key: _known(v) for key, v in one._asdict().items()} for one in figures]
+    text = json.dumps(where | {"figures": rows, "notes": list(notes)}, indent=2)
+    (options.out / f"{name}.json").write_text(text + "\n")
+
+
+def _table(name, figures):
     table = Table(title=name, box=box.SIMPLE_HEAD)
     for column in ("case", "figure"):
         table.add_column(column, overflow="fold")
@@ -112,17 +129,13 @@ def report(name, options, figures, notes=()):
             verdict,
         )
         table.add_row(*row)
-    versions = ", ".join(f"{package} {v}" for package, v in where["versions"].items())
-    console.print(f"{where['device']}, {versions}\n{where['command']}", highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(note, highlight=False)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found = where | {
-        "figures": [one._asdict() for one in figures],
-        "notes": list(notes),
-    }
-    (options.out / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
+    return table
+
+
+def _known(value):
+    """What JSON has: neither infinities nor what is not a number."""
+    is_number = isinstance(value, float)
+    return None if is_number and not math.isfinite(value) else value
 
 
 def _short(value):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from benchmarks import figures, problems
 from benchmarks.problems import Name, Scale
+from symjax.posterior.force import HALVES
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _of_convolution(equation):
 def _matrix_rate(force, options):
     """Operations a second of a square product, in turns."""
     side = options.matrix or (2048 if jax.default_backend() == "cpu" else 8192)
-    is_half = force.startswith(("bfloat16", "float16"))
+    is_half = force.startswith(HALVES)
     dtype = jnp.bfloat16 if is_half else jnp.float32
     a = jax.random.normal(jax.random.key(0), (side, side), dtype)
     if is_half:

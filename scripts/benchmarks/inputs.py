@@ -1,6 +1,9 @@
 """What is typed of a benchmark: what is small at the tiny scale, what is refused."""
 
 import dataclasses
+import sys
+
+import tyro
 
 from symjax import mesh as meshes
 from symjax.cli import ending
@@ -12,7 +15,12 @@ TINY = {
     "gradient": {"num_gradients": 2, "matrix": 64},
     "chains": {"counts": (1,), "num_leapfrogs": 2},
     "memory": {"sizes": (8000,)},
-    "store": {"size": 100, "num_draws": 20, "num_slow_draws": 2},
+    "store": {
+        "size": 100,
+        "num_draws": 20,
+        "seconds_a_draw": 0.01,
+        "num_slow_draws": 2,
+    },
     "rebasin": {
         "pair": (3,),
         "draws": (2, 4),
@@ -58,7 +66,15 @@ TINY = {
 }
 """Of each benchmark, what `--scale tiny` changes where nothing else is typed."""
 
-FROM_ZERO = ("num_climb", "num_warmup", "num_energies", "num_members", "seed", "noise")
+FROM_ZERO = (
+    "num_climb",
+    "num_warmup",
+    "num_energies",
+    "num_members",
+    "seed",
+    "noise",
+    ("precision", "num_draws"),
+)
 NOT_EMPTY = ("forces", "contenders", "peers", "noise")
 CHOICES = {"only": "CONTENDERS", "models": "MODELS", "imports": "IMPORTS"}
 """Options that name entries of a table of their module."""
@@ -70,18 +86,16 @@ def prepare(module, options):
     if options.scale == "tiny":
         usual = type(options)()
         small = TINY[name] | ({"repeats": 1} if hasattr(usual, "repeats") else {})
-        small = {
-            key: value
-            for key, value in small.items()
-            if getattr(options, key) == getattr(usual, key)
-        }
-        options = dataclasses.replace(options, **small)
+        default = dataclasses.replace(usual, **small)
+        # Again, for what was typed to stand, also where it is a default.
+        options = tyro.cli(type(options), default=default, args=sys.argv[2:])
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if value == () and field.name in NOT_EMPTY:
             ending.fail(f"`--{field.name}` must have a value, got none.", 2)
+        may_be_zero = field.name in FROM_ZERO or (name, field.name) in FROM_ZERO
         for one in value if isinstance(value, tuple) else (value,):
-            _check(module, field.name, one)
+            _check(module, field.name, one, int(not may_be_zero))
     if name == "chains" and not (options.counts or options.meshes):
         ending.fail("Give `--counts`, `--meshes` or both: see chains --help.", 2)
     if name == "samplers":
@@ -93,9 +107,9 @@ def prepare(module, options):
     return options
 
 
-def _check(module, name, value):
+def _check(module, name, value, least):
     """Refuse a value of an option that can't be."""
-    flag, least = f"`--{name.replace('_', '-')}`", int(name not in FROM_ZERO)
+    flag = f"`--{name.replace('_', '-')}`"
     if isinstance(value, int) and not isinstance(value, bool) and value < least:
         ending.fail(f"{flag} must be at least {least}, got {value}.", 2)
     if isinstance(value, float) and not (value > 0 or (value == 0 and not least)):

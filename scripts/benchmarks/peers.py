@@ -198,7 +198,7 @@ def _compare(problem, calls, options):
             figures.figure(case, f"{name}, a leapfrog of a chain", "ms", one),
             figures.figure(case, f"{name}, effective samples", "1/s", rates[name]),
         ]
-    for name in set(calls) - {ours} if ours in calls else ():
+    for name in [name for name in calls if ours in calls and name != ours]:
         ratio = np.array(taken[ours]) / taken[name]
         words = f"a leapfrog of {ours} over {name}"
         found.append(figures.figure(case, words, "x", ratio, at_most=1.0))

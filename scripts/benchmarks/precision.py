@@ -129,11 +129,12 @@ def _compare(problem, runs, options):
             figures.figure(case, "acceptance", "", acceptance),
             figures.figure(case, "a leapfrog of all chains", "ms", leapfrog),
             figures.figure(case, "effective samples", "1/s", rates[force]),
-            figures.figure(
-                case, f"effective samples a second, over {options.forces[0]}", "x",
-                rates[force] / rates[options.forces[0]],
-            ),
-        ]  # fmt: skip
+        ]
+        first = options.forces[0]
+        if force != first:
+            words = f"effective samples a second, over {first}"
+            ratio = rates[force] / rates[first]
+            found.append(figures.figure(case, words, "x", ratio))
     return found
 
 

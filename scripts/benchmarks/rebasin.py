@@ -5,6 +5,7 @@ each, compiled before. The peak of the host's memory is measured in a process of
 own, whose draws lie in files, which do not count.
 """
 
+import itertools
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -43,25 +44,20 @@ class Rebasin:
 
 def main(options):
     found, taken = [], {}
-    cases = {f"a pair of {_name(options.pair)}": (options.pair, None)}
-    for num in options.draws:
-        words = f"{num} draws of {_name((options.width,))}"
-        cases[words] = ((options.width,), num)
-    for width in options.widths:
-        cases[f"a pair of {_name((width, width))}"] = ((width, width), None)
-    for case, (widths, num) in cases.items():
+    pair = {f"a pair of {_name(options.pair)}": (options.pair, None)}
+    layer = (options.width,)
+    draws = {f"{n} draws of {_name(layer)}": (layer, n) for n in options.draws}
+    wider = {f"a pair of {_name((w, w))}": ((w, w), None) for w in options.widths}
+    for case, (widths, num) in (pair | draws | wider).items():
         spec, reference, draws = mlp(widths, num or 1, options.copies)
         if num is None:
             draws = jax.tree.map(lambda leaf: leaf[0], draws)
         align = partial(symmetry.rebasin, spec, draws, reference)
         taken[case] = figures.interleaved({case: align}, options.repeats)[case]
         found.append(figures.figure(case, "alignment", "s", taken[case]))
-    for group in (
-        list(cases)[1 : 1 + len(options.draws)],
-        list(cases)[-len(options.widths) :],
-    ):
-        for before, after in zip(group, group[1:], strict=False):
-            ratio = np.median(taken[after]) / np.median(taken[before])
+    for group in (draws, wider):
+        for before, after in itertools.pairwise(group):
+            ratio = taken[after] / taken[before]
             found.append(figures.figure(after, f"over {before}", "x", ratio))
     found += [_memory(num) for num in options.memory]
     figures.report("rebasin", options, found)

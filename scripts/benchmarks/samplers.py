@@ -70,10 +70,10 @@ def main(options):
                 continue
             found[name] = start(problem, options, found)
             found[name].sample(0)  # Compiles.
-            results[name] = [
-                _measure(problem, found[name].sample, repeat + 1)
-                for repeat in range(options.repeats)
-            ]
+        for repeat in range(options.repeats):
+            for name, contender in found.items():
+                one = _measure(problem, contender.sample, repeat + 1)
+                results.setdefault(name, []).append(one)
     size = f"{options.problem}, {num_params(problem):,} weights"
     base = np.median([one["spread"] for one in next(iter(results.values()))])
     shown = []

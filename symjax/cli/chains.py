@@ -13,6 +13,7 @@ from symjax.cli import (
     bias,
     estimates,
     fitting,
+    forces,
     methods,
     plan,
     posteriors,
@@ -45,8 +46,8 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         command = _recorded(command, kept)
     command = replace(command, problem=posteriors.resolved(command.problem))
     _check(command)
-    if kept is None and isinstance(command, Sample):
-        posteriors.require_force(command.problem, command.sampler)
+    if kept is None:
+        forces.require_heeded(command)
     mesh = starts.make_mesh(command)
     starts.check_groups(command, mesh)
     command, built = _build_on_all(command, kept)
@@ -98,7 +99,7 @@ def _build_on_all(
     parallel = starts.num_chains(command)
     dataset = posteriors.load(command.problem)
     if kept is None:
-        command = _with_force(command, dataset.task)
+        command = forces.choose(command, dataset.task)
     num_chains = where.chains_at_once or -(-parallel // len(jax.devices()))
     built = posteriors.build(command.problem, num_chains, dataset)
     hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})
@@ -106,24 +107,6 @@ def _build_on_all(
     size = hosts.share(built.log_posterior.micro_batch)
     density = replace(built.log_posterior, micro_batch=size)
     return command, built._replace(log_posterior=density)
-
-
-def _with_force(command: Sample | Fit, task: str) -> Sample | Fit:
-    """The command, its gradients in float16 where that was measured to pay.
-
-    That is on a GPU, for classes, whose outputs need no more digits, and with an accept
-    step at the end of a trajectory, which keeps the posterior exact.
-    """
-    is_adjusted = isinstance(command, Sample) and (
-        command.sampler not in methods.UNADJUSTED | {"nuts"}
-    )
-    is_asked = command.problem.force_precision is not None
-    if is_asked or not is_adjusted or task != "classification":
-        return command
-    if jax.default_backend() != "gpu":
-        return command
-    problem = replace(command.problem, force_precision="float16")
-    return replace(command, problem=problem)
 
 
 def _how_to_continue(command: Sample | Fit, path: Place) -> str:

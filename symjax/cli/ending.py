@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -121,6 +122,17 @@ def end_by_signal(error: KeyboardInterrupt) -> NoReturn:
         "saved is to be started again.",
         TERMINATED if isinstance(error, Terminated) else 1,
     )
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """For programs: signals, and errors that symjax raised, end it with a message."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        end_by_signal(error)
+    except Exception as error:
+        end_by_error(error)
 
 
 def end_all() -> None:

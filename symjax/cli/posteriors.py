@@ -17,6 +17,7 @@ from symjax.cli import subsets
 from symjax.cli.problem import Problem
 from symjax.data import Dataset
 from symjax.posterior import LogPosterior
+from symjax.posterior.force import HALVES
 from symjax.types import Data, Key, Params
 
 
@@ -67,21 +68,6 @@ def require_likelihood(problem: Problem) -> None:
             "an example's output depends on the other examples, so that there is no "
             "likelihood to sample from. Such networks can be imported and compared; to "
             "sample or fit, use resnet18_frn or resnet20_frn."
-        )
-
-
-def require_force(problem: Problem, sampler: str) -> None:
-    """Require a precision of the force that the sampler heeds.
-
-    Raises:
-        ValueError: if it takes full float32 whatever is typed.
-    """
-    precision = problem.force_precision
-    if sampler == "nuts" and precision not in (None, "float32"):
-        raise ValueError(
-            f"`--force-precision` must be float32 for --sampler nuts, got {precision}: "
-            "every state of its trajectories counts by its energy, which is of full "
-            "float32. Leave it out, or take --sampler dynamic_hmc."
         )
 
 
@@ -187,7 +173,7 @@ def _network(
             densities.add_noise(params, scale=NOISE_START) if learns_noise else params
         )
 
-    is_half = problem.force_precision in ("bfloat16", "float16")
+    is_half = problem.force_precision in HALVES
     fused = models.fused.find(model) if is_half and not learns_noise else None
     return apply, init, fused
 

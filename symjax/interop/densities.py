@@ -142,22 +142,7 @@ def from_numpyro(
         (4, 10)
     """
     checks.at_least(1, num_chains=num_chains)
-    leaves, structure = jax.tree.flatten((args, dict(kwargs or {})))
-    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-    data = tuple(
-        jnp.asarray(leaf) for leaf, moves in zip(leaves, is_array, strict=True) if moves
-    )
-
-    def arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        arrays = iter(data)
-        return jax.tree.unflatten(
-            structure,
-            [
-                next(arrays) if moves else leaf
-                for leaf, moves in zip(leaves, is_array, strict=True)
-            ],
-        )
-
+    data, arguments = _take_arrays(args, dict(kwargs or {}))
     positional, named = arguments(data)
     info: Any = initialize_model(
         jax.random.split(key, num_chains),
@@ -194,3 +179,20 @@ def from_numpyro(
         data,
         lambda draws: constrain_all(draws, data),
     )
+
+
+def _take_arrays(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Array, ...], Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """The arrays among arguments, and from arrays in their place to the arguments."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+    pairs = list(zip(leaves, is_array, strict=True))
+
+    def arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        arrays = iter(data)
+        return structure.unflatten(
+            next(arrays) if moves else leaf for leaf, moves in pairs
+        )
+
+    return tuple(jnp.asarray(leaf) for leaf, moves in pairs if moves), arguments

@@ -21,6 +21,7 @@ from symjax import checks
 from symjax.densities import Prior
 from symjax.mesh import count_examples, sum_over_data, take, take_every
 from symjax.posterior.force import at_precision
+from symjax.posterior.layouts import channels_last
 from symjax.types import Data, Key, Params
 
 
@@ -234,6 +235,7 @@ class LogPosterior:
 
         `kept` holds one more argument of it for each micro-batch.
         """
+        function = channels_last(function)
         count, batch = self._batches(data)
         if count == 1:
             return function(params, data, *(leaf[0] for leaf in kept))

@@ -19,7 +19,8 @@ PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16")
 """Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply to
 11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
 float16 11 bits, both in half the memory, of products' operands and results."""
-_HALVES = ("bfloat16", "float16")
+HALVES = ("bfloat16", "float16")
+"""Those that store half as much."""
 _SIZE = 8
 """Of the largest gradient of an output, as a power of two, in float16: that has no
 numbers below 6e-8, and none above 65,504."""
@@ -46,14 +47,14 @@ def at_precision(
             f"`force_precision` must be one of {', '.join(PRECISIONS)}, got "
             f"{precision!r}."
         )
-    if fused is not None and precision not in _HALVES:
+    if fused is not None and precision not in HALVES:
         raise ValueError(
-            f"`force_apply` is for `force_precision` {' or '.join(_HALVES)}, got "
+            f"`force_apply` is for `force_precision` {' or '.join(HALVES)}, got "
             f"{precision!r}."
         )
     if precision is None:
         return apply
-    if precision in _HALVES:
+    if precision in HALVES:
         dtype = jnp.dtype(precision)
         function = (
             partial(fused, dtype=dtype) if fused else round_products(apply, dtype)

@@ -13,6 +13,7 @@ References:
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array, Float, Int
 
-from symjax import energies, hamiltonian, isokinetic, trees, warmup
+from symjax import energies, hamiltonian, isokinetic, warmup
 from symjax.hamiltonian import Info
 from symjax.types import Algorithm, Key, LogDensity, Params
 from symjax.warmup import Adaptation
@@ -88,12 +89,7 @@ def build(
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
-        if trees.size(params) < 2:
-            raise ValueError(
-                "`params` must hold at least two numbers for adjusted MCLMC, whose "
-                f"velocity turns but keeps its length; got {trees.size(params)}. Use "
-                "HMC."
-            )
+        isokinetic.require_two_numbers(params, "adjusted MCLMC")
         value, gradient = jax.value_and_grad(log_density)(params, data)
         return State(params, value, gradient, jnp.array(0), adapting.init(params))
 
@@ -105,7 +101,8 @@ def build(
         start = cast("Any", IntegratorState)(
             state.position, direction, state.log_density, state.gradient
         )
-        end, kinetic = travel(path_key, start, size, count, data)
+        advance = isokinetic.build_step(lambda params: log_density(params, data))
+        end, kinetic = _travel(path_key, start, advance, size, count)
         gain = energies.gain(log_density, data, start.position, end.position)
         new, outcome = hamiltonian.accept(accept_key, kinetic - gain, start, end)
         adaptation = adapting.update(
@@ -120,25 +117,29 @@ def build(
         iteration = state.iteration + 1
         return State(position, value, gradient, iteration, adaptation), info
 
-    def travel(
-        key: Key, start: Any, size: Float[Array, ""], count: Int[Array, ""], data: Any
-    ) -> tuple[Any, Float[Array, ""]]:
-        """Where the trajectory ends, and the change of the kinetic energy on it."""
-        advance = isokinetic.build_step(lambda params: log_density(params, data))
-        share = 0.5 / (_DECOHERENCE * count)
-
-        def one(index: Int[Array, ""], carry: Any) -> Any:
-            state, kinetic = carry
-            keys = jax.random.split(jax.random.fold_in(key, index))
-            turned = isokinetic.refresh(keys[0], state.momentum, share)
-            state, change = advance(state._replace(momentum=turned), size)
-            turned = isokinetic.refresh(keys[1], state.momentum, share)
-            return state._replace(momentum=turned), kinetic + change
-
-        zero = jnp.zeros_like(start.logdensity)
-        return jax.lax.fori_loop(0, count, one, (start, zero))
-
     return Algorithm(init, step, num_warmup)
+
+
+def _travel(
+    key: Key,
+    start: Any,
+    advance: Callable[..., Any],
+    size: Float[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[Any, Float[Array, ""]]:
+    """Where the trajectory ends, and the change of the kinetic energy on it."""
+    share = 0.5 / (_DECOHERENCE * count)
+
+    def one(index: Int[Array, ""], carry: Any) -> Any:
+        state, kinetic = carry
+        keys = jax.random.split(jax.random.fold_in(key, index))
+        turned = isokinetic.refresh(keys[0], state.momentum, share)
+        state, change = advance(state._replace(momentum=turned), size)
+        turned = isokinetic.refresh(keys[1], state.momentum, share)
+        return state._replace(momentum=turned), kinetic + change
+
+    zero = jnp.zeros_like(start.logdensity)
+    return jax.lax.fori_loop(0, count, one, (start, zero))
 
 
 def rule_length(prior_std: float, num_params: int) -> float:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from blackjax.mcmc.dynamic_hmc import halton_sequence
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, energies, hamiltonian, mesh, warmup
 from symjax.hamiltonian import Info, Point
@@ -109,34 +109,21 @@ def build(
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
-        if mesh.knows_chains() and mesh.num_chains() == 1:
-            raise ValueError(
-                "ChEES needs several chains, whose spread tells it the length; got 1. "
-                "Use `dynamic_hmc` or `nuts` for one."
-            )
+        _require_several_chains()
         point = hamiltonian.evaluate(log_density, params, data)
         length = jnp.log(jnp.asarray(first_length, float))
-        return State(
-            *point,
-            jnp.array(0),
-            adapting.init(params),
-            length,
-            length,
-            optimiser.init(length),
-        )
+        of_length = length, length, optimiser.init(length)
+        return State(*point, jnp.array(0), adapting.init(params), *of_length)
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         is_warmup = state.iteration < num_warmup
         size = state.adaptation.step_size
-        log_length = jnp.where(is_warmup, state.log_length, state.mean_log_length)
-        uniform: Any = halton_sequence(state.iteration)
-        time = 2 * uniform * jnp.exp(log_length)
+        time = _time(state, is_warmup)
         count = jnp.clip(jnp.ceil(time / size).astype(int), 1, max_num_steps)
         count = mesh.same_in_all_chains(count)
-        start = Point(*state[:3])
         point, outcome, end = hamiltonian.transition(
             key,
-            start,
+            Point(*state[:3]),
             log_density,
             data,
             step_size=size,
@@ -151,9 +138,9 @@ def build(
             state.iteration,
             _harmonic_mean(outcome.acceptance_rate),
         )
-        slope = time * _slope(start.position, end, outcome.acceptance_rate)
-        of_length = jax.tree.map(
-            lambda new, old: jnp.where(is_warmup, new, old),
+        slope = time * _slope(state.position, end, outcome.acceptance_rate)
+        of_length: Any = optax.tree.where(
+            is_warmup,
             _climb(slope, state, optimiser, max_num_steps * size),
             (state.log_length, state.mean_log_length, state.optimiser),
         )
@@ -161,6 +148,26 @@ def build(
         return State(*point, state.iteration + 1, adaptation, *of_length), info
 
     return Algorithm(init, step, num_warmup)
+
+
+def _require_several_chains() -> None:
+    """Require more than one chain, where their number is known.
+
+    Raises:
+        ValueError: if there is one.
+    """
+    if mesh.knows_chains() and mesh.num_chains() == 1:
+        raise ValueError(
+            "ChEES needs several chains, whose spread tells it the length; got 1. "
+            "Use `dynamic_hmc` or `nuts` for one."
+        )
+
+
+def _time(state: State, is_warmup: Bool[Array, ""]) -> Float[Array, ""]:
+    """The length of the next trajectory, the same in all chains."""
+    log_length = jnp.where(is_warmup, state.log_length, state.mean_log_length)
+    uniform: Any = halton_sequence(state.iteration)
+    return 2 * uniform * jnp.exp(log_length)
 
 
 def _climb(

@@ -115,17 +115,10 @@ def build(
     Example:
         >>> chosen = preset("sghmc_clr", num_examples=50_000)
         >>> algorithm = build(log_posterior, **chosen.options)  # doctest: +SKIP
-    """
+    """  # noqa: DOC502
     checks.at_least(1, imitated_devices=imitated_devices)
     checks.at_least(0, num_warmup=num_warmup)
-    if not 0 <= momentum_decay < 1:
-        raise ValueError(
-            f"`momentum_decay` must be at least 0 and below 1, got {momentum_decay}."
-        )
-    if preconditioner not in (None, "rmsprop"):
-        raise ValueError(
-            f"`preconditioner` must be rmsprop or None, got {preconditioner!r}."
-        )
+    _check(momentum_decay, preconditioner)
     schedule = as_schedule(step_size)
     estimator = gradients.build(log_posterior, batch_size=batch_size, batches=batches)
 
@@ -142,13 +135,12 @@ def build(
             batch_key, state.estimate, state.position, data
         )
         gradient = optax.tree.scale(imitated_devices, gradient)
+        mean_square, mass = (), optax.tree.ones_like(gradient)
         if preconditioner:
             mean_square = optax.tree.update_moment(
                 gradient, state.mean_square, DECAY, 2
             )
             mass = jax.tree.map(lambda v: DAMPING + jnp.sqrt(v), mean_square)
-        else:
-            mean_square, mass = (), optax.tree.ones_like(gradient)
         spread = jnp.sqrt(2 * (1 - momentum_decay) * share)
         root = jnp.sqrt(size)
         momentum = jax.tree.map(
@@ -165,6 +157,22 @@ def build(
         return state, Info(value, size)
 
     return Algorithm(init, step, num_warmup, schedule)
+
+
+def _check(momentum_decay: float, preconditioner: str | None) -> None:
+    """Check what the published methods differ in.
+
+    Raises:
+        ValueError: if one can't be.
+    """
+    if not 0 <= momentum_decay < 1:
+        raise ValueError(
+            f"`momentum_decay` must be at least 0 and below 1, got {momentum_decay}."
+        )
+    if preconditioner not in (None, "rmsprop"):
+        raise ValueError(
+            f"`preconditioner` must be rmsprop or None, got {preconditioner!r}."
+        )
 
 
 class Preset(NamedTuple):

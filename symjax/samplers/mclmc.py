@@ -145,26 +145,14 @@ def build(
     checks.at_least(0, num_warmup=num_warmup)
 
     def init(key: Key, params: Params, data: Any) -> State:
-        num_params = trees.size(params)
-        if num_params < 2:
-            raise ValueError(
-                "`params` must hold at least two numbers for MCLMC, whose velocity "
-                f"turns but keeps its length; got {num_params}. Use HMC."
-            )
+        isokinetic.require_two_numbers(params, "MCLMC")
         direction = isokinetic.unit_vector(key, params)
         value, gradient = jax.value_and_grad(log_density)(params, data)
         adaptation = Adaptation(
             jnp.zeros(()), jnp.zeros(()), jnp.array(_NO_LIMIT), jnp.zeros(())
         )
-        return State(
-            params,
-            direction,
-            value,
-            gradient,
-            jnp.array(0),
-            jnp.array(step_size),
-            adaptation,
-        )
+        size = jnp.array(step_size)
+        return State(params, direction, value, gradient, jnp.array(0), size, adaptation)
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         new, change = _move(key, state, log_density, data, decoherence_length)
@@ -172,25 +160,15 @@ def build(
         change = jnp.where(is_finite, change, 0.0)
         squares = change**2 / (trees.size(state.position) * target_energy_variance)
         is_divergent = ~is_finite | (squares > LIMIT**2)
-        moved: Any = jax.tree.map(
-            lambda new, old: jnp.where(is_divergent, old, new),
-            new,
-            _integrator_state(state)._replace(
-                momentum=optax.tree.scale(-1.0, state.momentum)
-            ),
+        back = _integrator_state(state)._replace(
+            momentum=optax.tree.scale(-1.0, state.momentum)
         )
+        point: Any = optax.tree.where(is_divergent, back, new)
         adaptation, next_size = _learn(state, squares, is_finite, step_size, num_warmup)
-        info = Info(change, is_divergent, moved.logdensity, state.step_size)
-        after = State(
-            moved.position,
-            moved.momentum,
-            moved.logdensity,
-            moved.logdensity_grad,
-            state.iteration + 1,
-            next_size,
-            adaptation,
-        )
-        return after, info
+        info = Info(change, is_divergent, point.logdensity, state.step_size)
+        position, momentum, value, gradient = point
+        now = state.iteration + 1, next_size, adaptation
+        return State(position, momentum, value, gradient, *now), info
 
     return Algorithm(init, step, num_warmup)
 

@@ -96,14 +96,9 @@ def build(
         >>> algorithm = build(log_density, step_size=0.5)
         >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
         >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
-    """
+    """  # noqa: DOC502
     checks.positive(divergence_threshold=divergence_threshold)
-    checks.at_least(1, max_num_doublings=max_num_doublings)
-    if max_num_doublings > MAX_DOUBLINGS:
-        raise ValueError(
-            f"`max_num_doublings` must be at most {MAX_DOUBLINGS}, a billion "
-            f"leapfrogs, got {max_num_doublings}."
-        )
+    _check_doublings(max_num_doublings)
     adapting = warmup.build(
         step_size,
         num_warmup=num_warmup,
@@ -117,7 +112,6 @@ def build(
         return State(*point, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
-        size = state.adaptation.step_size
         drawn, outcome = _transition(
             key,
             state,
@@ -133,21 +127,40 @@ def build(
             state.iteration,
             outcome.acceptance_rate,
         )
-        moved = optax.tree.sub(drawn.position, state.position)
-        info = Info(
-            outcome.acceptance_rate,
-            optax.tree.norm(moved) > 0,
-            outcome.is_divergent,
-            outcome.energy,
-            state.log_density + drawn.log_density,
-            size,
-            outcome.num_integration_steps,
-            outcome.num_trajectory_expansions,
-        )
+        info = _info(state, drawn, outcome)
         point = drawn._replace(log_density=info.log_density)
         return State(*point, state.iteration + 1, adaptation), info
 
     return Algorithm(init, step, num_warmup)
+
+
+def _check_doublings(max_num_doublings: int) -> None:
+    """Check the limit of a trajectory.
+
+    Raises:
+        ValueError: if it is above `MAX_DOUBLINGS`, or below 1.
+    """
+    checks.at_least(1, max_num_doublings=max_num_doublings)
+    if max_num_doublings > MAX_DOUBLINGS:
+        raise ValueError(
+            f"`max_num_doublings` must be at most {MAX_DOUBLINGS}, a billion "
+            f"leapfrogs, got {max_num_doublings}."
+        )
+
+
+def _info(state: State, drawn: Point, outcome: Any) -> Info:
+    """What a transition from `state` did, in blackjax's words `outcome`."""
+    moved = optax.tree.sub(drawn.position, state.position)
+    return Info(
+        outcome.acceptance_rate,
+        optax.tree.norm(moved) > 0,
+        outcome.is_divergent,
+        outcome.energy,
+        state.log_density + drawn.log_density,
+        state.adaptation.step_size,
+        outcome.num_integration_steps,
+        outcome.num_trajectory_expansions,
+    )
 
 
 def _transition(

@@ -145,42 +145,20 @@ def build(
         )
         if preconditioner is None:
             position = move(noise_key, state.position, gradient, size, share)
-            mean_square = state.mean_square
-        else:
-            mean_square, root = _precondition(
-                state, gradient, num_learning, decay, damping
-            )
-            # The change alone, from zero: dividing the position and multiplying it
-            # again would round it at every step.
-            origin = optax.tree.zeros_like(state.position)
-            scaled = optax.tree.mul(root, gradient)
-            change = move(noise_key, origin, scaled, size, share)
-            position = optax.tree.add(state.position, optax.tree.mul(root, change))
-            if preconditioner == "corrected_rmsprop":
-                curvature = second_derivatives(batch_key, state, data)
-                slope = _slope(state, gradient, curvature, mean_square, decay, damping)
-                position = optax.tree.add_scale(position, size, slope)
+            return State(position, (), state.iteration + 1, estimate), Info(value, size)
+        mean_square, root = _precondition(state, gradient, num_learning, decay, damping)
+        # The change alone, from zero: dividing the position and multiplying it again
+        # would round it at every step.
+        origin = optax.tree.zeros_like(state.position)
+        scaled = optax.tree.mul(root, gradient)
+        change = move(noise_key, origin, scaled, size, share)
+        position = optax.tree.add(state.position, optax.tree.mul(root, change))
+        if preconditioner == "corrected_rmsprop":
+            curvature = _second_derivatives(batch_key, state, data, estimator)
+            slope = _slope(state, gradient, curvature, mean_square, decay, damping)
+            position = optax.tree.add_scale(position, size, slope)
         state = State(position, mean_square, state.iteration + 1, estimate)
         return state, Info(value, size)
-
-    def second_derivatives(key: Key, state: State, data: Any) -> Params:
-        """An estimate of each parameter's own, from the step's batch."""
-        signs = optax.tree.random_like(
-            jax.random.fold_in(key, 1), state.position, jax.random.rademacher
-        )
-        usual = optax.tree.norm(state.position) / trees.size(state.position) ** 0.5
-        width = _WIDTH * jnp.maximum(usual, _WIDTH)
-        ends = [
-            estimator.estimate(
-                key,
-                state.estimate,
-                optax.tree.add_scale(state.position, sign * width, signs),
-                data,
-            )[1]
-            for sign in (1, -1)
-        ]
-        change = optax.tree.scale(1 / (2 * width), optax.tree.sub(*ends))
-        return optax.tree.mul(signs, change)
 
     return Algorithm(init, step, num_warmup, schedule)
 
@@ -225,6 +203,26 @@ def _precondition(
     unbiased = optax.tree.bias_correction(mean_square, decay, count)
     root = jax.tree.map(lambda v: jax.lax.rsqrt(damping + jnp.sqrt(v)), unbiased)
     return mean_square, root
+
+
+def _second_derivatives(key: Key, state: State, data: Any, estimator: Any) -> Params:
+    """An estimate of each parameter's own, from the step's batch."""
+    signs = optax.tree.random_like(
+        jax.random.fold_in(key, 1), state.position, jax.random.rademacher
+    )
+    usual = optax.tree.norm(state.position) / trees.size(state.position) ** 0.5
+    width = _WIDTH * jnp.maximum(usual, _WIDTH)
+    ends = [
+        estimator.estimate(
+            key,
+            state.estimate,
+            optax.tree.add_scale(state.position, sign * width, signs),
+            data,
+        )[1]
+        for sign in (1, -1)
+    ]
+    change = optax.tree.scale(1 / (2 * width), optax.tree.sub(*ends))
+    return optax.tree.mul(signs, change)
 
 
 def _slope(

@@ -89,14 +89,9 @@ def build(
         ...     key, algorithm, starts, data, num_draws=500
         ... )  # doctest: +SKIP
         >>> cold = jax.tree.map(lambda leaf: leaf[::3], chains.draws)  # doctest: +SKIP
-    """
+    """  # noqa: DOC502
     checks.at_least(1, swap_every=swap_every)
-    ladder = np.asarray(temperatures, float)
-    if len(ladder) < 2 or ladder[0] != 1 or np.any(np.diff(ladder) <= 0):
-        raise ValueError(
-            "`temperatures` must be at least two numbers that begin with 1 and rise, "
-            f"got {tuple(temperatures)}."
-        )
+    ladder = _check_ladder(temperatures)
 
     def rung() -> tuple[Any, Any]:
         index = mesh.chain_index() % len(ladder)
@@ -140,6 +135,21 @@ def build(
 
     # What is warmed up does not depend on the density.
     return Algorithm(init, step, make(log_density).num_warmup)
+
+
+def _check_ladder(temperatures: Sequence[float]) -> np.ndarray:
+    """The temperatures as an array.
+
+    Raises:
+        ValueError: if they do not begin with 1 and rise.
+    """
+    ladder = np.asarray(temperatures, float)
+    if len(ladder) < 2 or ladder[0] != 1 or np.any(np.diff(ladder) <= 0):
+        raise ValueError(
+            "`temperatures` must be at least two numbers that begin with 1 and rise, "
+            f"got {tuple(temperatures)}."
+        )
+    return ladder
 
 
 def swap_rates(info: Info, num_temperatures: int) -> Float[np.ndarray, " pair"]:

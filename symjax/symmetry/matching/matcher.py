@@ -166,7 +166,7 @@ class Matcher(NamedTuple):
         """
         most = min(max_sweeps or self.max_sweeps, self.max_sweeps)
         found = jax.tree.map(np.copy, start)
-        at_once = min(stacks.count(found), self.at_once)
+        at_once = stacks.part_size(stacks.count(found), self.at_once)
         while True:
             going = ~found.converged & (found.num_sweeps < most)
             if not going.any():

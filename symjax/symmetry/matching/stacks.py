@@ -83,9 +83,19 @@ def count(stack: Any) -> int:
     return len(jax.tree.leaves(stack)[0])
 
 
+def part_size(num_networks: int, at_once: int) -> int:
+    """Places of a part: a power of two where one holds all networks.
+
+    Runs with other numbers of draws then share their compiled programs, which small
+    networks take longer to compile than to match.
+    """
+    return min(at_once, 1 << (num_networks - 1).bit_length())
+
+
 def every_part(stack: Any, at_once: int) -> Iterator[Part]:
     """Divide all networks into parts of at most so many."""
-    return parts(np.arange(count(stack)), min(at_once, count(stack)))
+    num_networks = count(stack)
+    return parts(np.arange(num_networks), part_size(num_networks, at_once))
 
 
 def each(parts: Iterable[Part], work: Callable[[Part], T]) -> list[tuple[Part, T]]:

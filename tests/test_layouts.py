@@ -1,0 +1,107 @@
+"""Convolutions with their axes in order, on a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax.lax import conv_general_dilated
+
+from symjax import densities, models, posterior
+from symjax.posterior.layouts import channels_last
+from symjax.types import Data
+
+
+IN_ORDER = ("NHWC", "HWIO", "NHWC")
+
+KINDS = {
+    "plain": ((2, 6, 7, 3), (3, 2, 3, 4), {}),
+    "strided": ((2, 7, 6, 3), (3, 3, 3, 4), {"window_strides": (2, 1)}),
+    "dilated": ((2, 9, 7, 3), (3, 3, 3, 4), {"rhs_dilation": (2, 1)}),
+    "spread": ((2, 5, 4, 3), (3, 3, 3, 4), {"lhs_dilation": (1, 2)}),
+    "grouped": ((2, 6, 5, 4), (3, 3, 2, 6), {"feature_group_count": 2}),
+    "channels first": (
+        (2, 3, 6, 5),
+        (4, 3, 3, 2),
+        {"dimension_numbers": ("NCHW", "OIHW", "NCHW")},
+    ),
+    "mixed": (
+        (3, 6, 5, 2),
+        (3, 4, 2, 3),
+        {"dimension_numbers": ("CWHN", "IOHW", "HCNW")},
+    ),
+    "words": (
+        (2, 9, 3),
+        (4, 3, 5),
+        {"dimension_numbers": ("NWC", "WIO", "NWC"), "window_strides": (2,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_and_derivatives_stay_as_they_are(kind):
+    maps, kernel, options = KINDS[kind]
+    options = {
+        "window_strides": (1,) * (len(maps) - 2),
+        "padding": "SAME",
+        "dimension_numbers": IN_ORDER,
+    } | options
+    arrays = [
+        jax.random.normal(jax.random.key(i), shape)
+        for i, shape in enumerate((maps, kernel))
+    ]
+    if "lhs_dilation" in options:
+        options["padding"] = ((1, 1), (1, 1))
+
+    def function(maps, kernel):
+        convolved = jax.nn.relu(conv_general_dilated(maps, kernel, **options))
+        return jnp.sum(jnp.sin(convolved)), convolved
+
+    gradient = jax.value_and_grad(function, (0, 1), has_aux=True)
+    ordered = channels_last(gradient)
+
+    @jax.jit
+    def all_of(*arrays):
+        ours, theirs = (jax.jvp(f, arrays, arrays) for f in (ordered, gradient))
+        return ours, theirs
+
+    ours, theirs = all_of(*arrays)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert set(_layouts(ordered, *arrays)) == {_in_order(len(maps))}
+
+
+def test_the_gradient_of_a_posterior_has_its_convolutions_in_order():
+    net = models.build("lenet", num_outputs=3)
+    x = jax.random.normal(jax.random.key(0), (4, 28, 28, 1))
+    data = Data(x, jnp.arange(4) % 3, jnp.ones(4, bool))
+    prior = densities.Prior(dist.Normal(0.0, 0.3))
+    density = posterior.build(net.apply, prior, densities.categorical, micro_batch=2)
+    params = jax.eval_shape(net.init, jax.random.key(0), x)
+    layouts = _layouts(jax.grad(density), params, data)
+    # Two forward, and of the gradient two of kernels and one of maps.
+    assert layouts == [_in_order(4)] * 5
+
+
+def _in_order(ndim):
+    last, space = ndim - 1, tuple(range(1, ndim - 1))
+    kernel = (last, last - 1, *range(ndim - 2))
+    return (0, last, *space), kernel, (0, last, *space)
+
+
+def _layouts(function, *args):
+    """Dimension numbers of all convolutions, those in loops and functions too."""
+    found = []
+
+    def visit(jaxpr):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "conv_general_dilated":
+                found.append(tuple(eqn.params["dimension_numbers"]))
+            for inner in jax.tree.leaves(
+                list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")
+            ):
+                if hasattr(inner, "jaxpr"):
+                    visit(inner.jaxpr)
+
+    visit(jax.make_jaxpr(function)(*args).jaxpr)
+    return found
