@@ -47,7 +47,7 @@ def difference(one, other):
     ("name", "chains_at_once", "layouts"),
     [
         ("hmc", 1, (1, 2)),
-        ("hmc", 2, (1, 2)),
+        ("sghmc", 2, (1, 2)),
         pytest.param("nuts", 1, (1, 2, 4), marks=pytest.mark.slow),
         pytest.param("swag", 1, (1, 2, 4), marks=pytest.mark.slow),
     ],
