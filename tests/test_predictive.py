@@ -74,6 +74,35 @@ def test_predict_bounds_its_batches_and_compiles_once(x, expected, max_bytes, ba
     assert traced == [1, batch]
 
 
+def test_predict_takes_kernels_one_by_one(monkeypatch):
+    shapes = []
+    convolve = jax.lax.conv_general_dilated_p.bind
+    monkeypatch.setattr(
+        jax.lax.conv_general_dilated_p,
+        "bind",
+        lambda maps, kernel, **options: (
+            shapes.append(kernel.shape) or convolve(maps, kernel, **options)
+        ),
+    )
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(5, 6, 4)).astype("f4")
+    kernels = rng.normal(size=(2, 3, 3, 4, 2)).astype("f4")
+
+    @jax.jit
+    def network(kernel, x):
+        axes = ("NWC", "WIO", "NWC")
+        maps = jax.lax.conv_general_dilated(x, kernel, (1,), "VALID", None, None, axes)
+        return jnp.sum(jnp.maximum(maps, 0), axis=1)
+
+    logits = predictive.predict(network, kernels, images)
+    windows = np.stack([images[:, i : i + 4] for i in range(3)], axis=1)
+    maps = np.einsum("ntwi,cdtio->cdnwo", windows, kernels)
+    expected = np.maximum(maps, 0).sum(axis=3)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    # A batch of kernels would be one with the outputs of all of them.
+    assert set(shapes) == {(3, 4, 2)}
+
+
 def test_predict_reads_draws_a_group_at_a_time(x, expected):
     stored = jax.tree.map(Stored, some_draws())
     done = []

@@ -26,8 +26,10 @@ def predict(
     """The outputs of every draw on every example, in bounded device memory.
 
     Draws are vmapped in groups within a chain and examples taken in batches; what does
-    not divide is padded, so that one program is compiled. Matrix products are in full
-    float32 on every device: TF32 would answer for a network that was not sampled.
+    not divide is padded, so that one program is compiled. Networks with convolutions
+    are taken one by one within a group: XLA is slower with a batch of kernels. Matrix
+    products are in full float32 on every device: TF32 would answer for a network that
+    was not sampled.
 
     Args:
         apply: `(params, x) -> outputs (example, output)`. Hashable; calls with an equal
@@ -63,7 +65,7 @@ def predict(
     leaves = [np.asarray(a) if isinstance(a, jax.Array) else a for a in leaves]
     num_chains, num_draws = sizes.pop()
     params = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in leaves]
-    group, batch, width = _plan(
+    group, batch, width, convolves = _plan(
         apply, structure.unflatten(params), x, num_draws, batch_size, max_bytes
     )
     batches = _pad(jnp.asarray(x), batch).reshape(-1, batch, *x.shape[1:])
@@ -73,7 +75,7 @@ def predict(
             stop = min(start + group, num_draws)
             some = [_pad(np.asarray(leaf[chain, start:stop]), group) for leaf in leaves]
             with jax.default_matmul_precision("highest"):
-                outputs = _outputs(apply, structure.unflatten(some), batches)
+                outputs = _outputs(apply, convolves, structure.unflatten(some), batches)
             outputs = np.asarray(outputs)[: stop - start, : x.shape[0]]
             result[chain, start:stop] = outputs
             if progress is not None:
@@ -81,13 +83,19 @@ def predict(
     return result
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _outputs(
-    apply: Callable[..., Any], params: Params, batches: Num[Array, "batch row ..."]
+    apply: Callable[..., Any],
+    one_by_one: bool,
+    params: Params,
+    batches: Num[Array, "batch row ..."],
 ) -> Float[Array, "draw example output"]:
-    over_draws = jax.vmap(apply, in_axes=(0, None))
-    outputs = jax.lax.map(lambda x: over_draws(params, x), batches)
-    outputs = jnp.moveaxis(outputs, 0, 1)
+    def over_draws(x: Array) -> Float[Array, "draw row output"]:
+        if one_by_one:
+            return jax.lax.map(lambda one: apply(one, x), params)
+        return jax.vmap(apply, in_axes=(0, None))(params, x)
+
+    outputs = jnp.moveaxis(jax.lax.map(over_draws, batches), 0, 1)
     return outputs.reshape(outputs.shape[0], -1, outputs.shape[-1])
 
 
@@ -98,8 +106,10 @@ def _plan(
     num_draws: int,
     batch_size: int | None,
     max_bytes: int,
-) -> tuple[int, int, int]:
-    """How many draws and how many examples to take at a time, and the output's width.
+) -> tuple[int, int, int, bool]:
+    """How many draws and examples to take at a time, the output's width, and its kind.
+
+    The kind is whether the network has convolutions.
 
     Raises:
         ValueError: If `apply` does not give (example, output).
@@ -118,7 +128,9 @@ def _plan(
     batch = batch_size or max(1, (max_bytes - each_draw) // each_example)
     batch = _even(x.shape[0], batch)
     group = max(1, max_bytes // (each_draw + batch * each_example))
-    return _even(num_draws, group), batch, out[0].shape[1]
+    # Printed, so that those in inner functions count.
+    convolves = "conv_general_dilated" in str(jaxpr)
+    return _even(num_draws, group), batch, out[0].shape[1], convolves
 
 
 def _even(total: int, limit: int) -> int:
