@@ -1,6 +1,8 @@
 """Data sets that are read once, and from then on mapped into memory."""
 
 import os
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,7 +155,11 @@ def test_a_cache_that_takes_nothing_costs_nothing_but_time(tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(np, "save", full)
         assert data.load(file).train.x.flags.writeable
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**4))
+        assert data.load(file).train.x.flags.writeable
     assert not entries(tmp_path)
+    assert not data.load(file).train.x.flags.writeable
 
 
 def test_of_two_that_write_at_once_one_does(tmp_path, monkeypatch):

@@ -100,7 +100,8 @@ def load(
     names (default: symjax in the user's cache), and are from then on mapped from there,
     read-only, so that only the rows that are touched are read. CIFAR-10 takes 0.9 GB,
     most of it for the inputs in float32. A set whose file or whose code has changed is
-    read anew, and what was kept of it removed. Delete the folder at any time.
+    read anew, and what was kept of it removed. Delete the folder at any time; a folder
+    that can't be written, or is nearly full, costs nothing but the time.
 
     Args:
         name: As in the table.

@@ -105,11 +105,15 @@ def read(place: Place) -> Entry | None:
 def write(place: Place, entry: Entry) -> None:
     """Keep an entry, whole or not at all, and remove those that it takes over from.
 
-    A full or read-only folder keeps none. Of several processes one writes.
+    A read-only folder keeps none, nor a disk that would then be nearly full. Of several
+    processes one writes.
     """
+    num_bytes = sum(array.nbytes for array in entry.arrays.values())
     part = place.folder.with_suffix(".part")
     with contextlib.suppress(OSError):
         place.root.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(place.root).free < 2 * num_bytes:
+            return
         if part.exists() and time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
             shutil.rmtree(part)
         os.mkdir(part)  # Fails where another process has begun.
