@@ -47,6 +47,7 @@ def suggest(
     *,
     prior_std: float,
     mesh: Mesh | None = None,
+    chains_at_once: int | None = None,
 ) -> Suggestion:
     """A first step size, a trajectory length and a warm-up, for unit mass.
 
@@ -61,6 +62,7 @@ def suggest(
         prior_std: Standard deviation of the prior; the smallest, where there are
             several.
         mesh: As in `run.sample`.
+        chains_at_once: The same.
 
     Returns:
         `Suggestion`.
@@ -74,7 +76,9 @@ def suggest(
     num_chains = jax.tree.leaves(params)[0].shape[0]
     num_params = trees.size(params) // num_chains
     under_prior = 1.4 * prior_std * num_params**-0.25
-    curvatures = largest_curvatures(log_density, params, data, mesh=mesh)
+    curvatures = largest_curvatures(
+        log_density, params, data, mesh=mesh, chains_at_once=chains_at_once
+    )
     steepest = float(np.max(curvatures))
     limit = 0.8 / math.sqrt(steepest) if steepest > 0 else math.inf
     step_size = min(under_prior, limit)
@@ -102,7 +106,12 @@ def suggest(
 
 
 def largest_curvatures(
-    log_density: LogDensity, params: Params, data: Any, *, mesh: Mesh | None = None
+    log_density: LogDensity,
+    params: Params,
+    data: Any,
+    *,
+    mesh: Mesh | None = None,
+    chains_at_once: int | None = None,
 ) -> Float[np.ndarray, " chain"]:
     """The largest eigenvalue of minus the Hessian at each chain's start.
 
@@ -114,20 +123,22 @@ def largest_curvatures(
         params: Leaves `(chain, ...)`.
         data: What the log density takes.
         mesh: As in `run.sample`.
+        chains_at_once: The same.
     """
     num_chains = jax.tree.leaves(params)[0].shape[0]
     mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
     is_data = isinstance(data, Data)
     data = meshes.place_data(mesh, data) if is_data else data
-    keys = jax.random.split(jax.random.key(0), num_chains)
+    keys = meshes.place_chains(mesh, jax.random.split(jax.random.key(0), num_chains))
     one = partial(_largest_curvature, jax.grad(log_density))
-    block = meshes.map_chains(
+    largest = meshes.compile_for_chains(
         mesh,
         meshes.vmap_chains(one, (0, 0, None)),
         *(P("chain"), P("chain"), P("data") if is_data else P()),
+        chains_at_once=chains_at_once,
     )
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
-    return np.asarray(jax.jit(block)(keys, params, data))
+    return meshes.read_all(largest(keys, params, data)).values
 
 
 def _largest_curvature(

@@ -1,9 +1,10 @@
 """One process of a program that runs cases on the mesh of all its processes.
 
 Arguments: a folder; words NAME:SHAPE of a case and the mesh it runs on, or such a word
-behind the address of a bucket; and words OPTION=NUMBER of what is done; of these,
-sleep=SECONDS is how long the last process does so in its first chunk. A run that is
-there goes on. Chunks are short, and saves are frequent.
+behind the address of a bucket, or NAME:SHAPE:N for N chains of a device at once; and
+words OPTION=NUMBER of what is done; of these, sleep=SECONDS is how long the last
+process does so in its first chunk. A run that is there goes on. Chunks are short, and
+saves are frequent.
 """
 
 import os
@@ -60,11 +61,12 @@ def main(folder, *words):
     for word in words:
         if ":" in word:
             path = store.place(word if "://" in word else f"{folder}/{word}")
-            name, shape = path.name.split(":")
+            name, shape, *number = path.name.split(":")
+            at_once = {"chains_at_once": int(number[0])} if number else {}
             made = mesh.make_mesh(NUM_CHAINS, shape=mesh.parse_shape(shape))
             is_there = hosts.share((path / "config.json").exists())
             kept = store.open(path) if is_there else run.NewRun(path)
-            execute(name, made, kept, **changes)
+            execute(name, made, kept, **changes, **at_once)
     print("made on", jax.process_count(), jax.device_count(), flush=True)
 
 

@@ -110,6 +110,29 @@ def test_open_mpi_5_whose_process_0_is_elsewhere():
         assert place.address.startswith("localhost:")
 
 
+def test_mpich_and_intel_mpi():
+    """As Hydra 4.0.2 says it, which started two of four processes on this machine."""
+    said = {"PMI_SIZE": "4", "PMI_RANK": "3", "PMI_FD": "8"}
+    said |= {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
+    with pytest.raises(ValueError, match=r"as 3 of 4, .* -genv JAX_COORDINATOR_ADDRE"):
+        hosts.find("auto", said)
+    said["JAX_COORDINATOR_ADDRESS"] = "a:8476"
+    assert hosts.find("auto", said) == ("a:8476", 4, 3, (1,))
+    # Inside an allocation of Slurm, which tells of Hydra's daemons.
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "d", "SLURM_NTASKS": "2"}
+    slurm |= {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    assert hosts.find("auto", said | slurm) == ("a:8476", 4, 3, (1,))
+    assert hosts.find("auto", said | {"MPI_LOCALNRANKS": "1"}) == ("a:8476", 4, 3, None)
+    assert hosts.find("auto", said | {"PMI_SIZE": "1", "PMI_RANK": "0"}) is None
+    assert hosts.find("off", said) is None
+
+
+def test_slurm_that_speaks_of_pmi(environ):
+    environ(SLURM_JOB_ID="4097", SLURM_STEP_NODELIST="node[07-08]", SLURM_NTASKS="2")
+    environ(SLURM_PROCID="1", SLURM_LOCALID="0", PMI_SIZE="2", PMI_RANK="1")
+    assert hosts.find("auto") == ("node07:61441", 2, 1, (0,))
+
+
 @pytest.fixture
 def tpus(environ, monkeypatch):
     """JAX believes that it runs on a TPU VM; its metadata are to be filled."""

@@ -50,8 +50,9 @@ def test_two_processes_make_the_draws_of_one(tmp_path):
     apart = ("hmc", "nuts", "sghmc", "ensemble", "ghmc")
     words = [f"{name}:chain=4,data=1" for name in apart]
     words += ["hmc:chain=2,data=2", "sghmc:chain=1,data=4"]
+    alone = "sghmc:chain=4,data=1:1"
     bucket = "s3://bucket/runs/hmc:chain=2,data=2"
-    command = [HERE / "hosts_program.py", tmp_path, *words, bucket]
+    command = [HERE / "hosts_program.py", tmp_path, *words, alone, bucket]
     with serve() as (server, variables), pytest.MonkeyPatch.context() as patch:
         codes, outputs = run_all([command] * 2, 280, cwd=tmp_path, **variables)
         assert codes == [0, 0], outputs
@@ -71,6 +72,9 @@ def test_two_processes_make_the_draws_of_one(tmp_path):
         tolerance = 1e-4 if shape.startswith("chain=1") else 0.0
         assert_same_run(tmp_path / word, name, shape, tolerance)
         assert len(list((tmp_path / word / "logs").iterdir())) == 2
+    # One chain at a time makes on four devices what it makes on one.
+    one = {"shape": "chain=1,data=1", "devices": 1, "chains_at_once": 1}
+    assert_same_run(tmp_path / alone, "sghmc", **one)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -314,9 +314,10 @@ def test_a_resumed_command_keeps_what_is_said_at_every_start():
     command = ["symjax", "fit", "--seed", "3", "--mesh=chain=2,data=2", "--out", "r"]
     # As symjax takes them: _ for -, and the last one of several.
     command += ["--max-minutes", "4", "--max_minutes", "5", "--data", "x"]
+    command += ["--chains-at-once", "1"]
     assert launching.begin_or_resume(command, True) == (
         *("symjax", "fit", "--resume", "r"),
-        *("--max-minutes", "5", "--mesh", "chain=2,data=2"),
+        *("--max-minutes", "5", "--mesh", "chain=2,data=2", "--chains-at-once", "1"),
     )
 
 

@@ -110,6 +110,7 @@ def _compare(
         thinning=2 * command.thinning,
         num_burn_in=2 * command.thinning * (num_draws // 4),
         mesh=starts.make_mesh(command),
+        chains_at_once=command.processes.chains_at_once,
     )
     if not hosts.is_first():
         return None

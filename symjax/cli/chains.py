@@ -49,6 +49,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     if kept is None:
         forces.require_heeded(command)
     mesh = starts.make_mesh(command)
+    starts.check_groups(command, mesh)
     command, built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
     command = warmups.with_mass_matrix(command, console)
@@ -86,7 +87,9 @@ def _build_on_all(
     """The command with its force, and the posterior, after hosts were compared."""
     options = records.describe_options(command)
     # Hosts that do not do the same wait for each other for ever.
-    options |= {"mesh": command.processes.mesh, "dry-run": command.dry_run}
+    where = command.processes
+    options |= {"mesh": where.mesh, "chains-at-once": where.chains_at_once}
+    options |= {"dry-run": command.dry_run}
     what = {f"--{name}": value for name, value in store.flatten(options).items()}
     if kept is not None:
         what |= {"the run's configuration": kept.config}
@@ -97,7 +100,7 @@ def _build_on_all(
     dataset = posteriors.load(command.problem)
     if kept is None:
         command = forces.choose(command, dataset.task)
-    num_chains = -(-parallel // len(jax.devices()))
+    num_chains = where.chains_at_once or -(-parallel // len(jax.devices()))
     built = posteriors.build(command.problem, num_chains, dataset)
     hosts.require_equal({"the data's fingerprint": built.dataset.fingerprint})
     # It is chosen by the memory that a machine has.
@@ -219,6 +222,7 @@ def _run(
     run_key = starts.split_keys(command)[1]
     train = built.dataset.train
     where: dict[str, Any] = {"store": kept, "mesh": starts.make_mesh(command)}
+    where["chains_at_once"] = command.processes.chains_at_once
     if isinstance(command, Fit) and isinstance(algorithm, Algorithm):
         num_draws = fitting.num_draws(command)
         return run.sample(

@@ -30,9 +30,15 @@ class Processes:
         distributed: One process, off, or one of several, ADDRESS,N,ID: where process 0
             is reached (host:port), how many there are, and which this is, from 0.
             auto: as JAX_COORDINATOR_ADDRESS, SYMJAX_NUM_PROCESSES and
-            SYMJAX_PROCESS_ID say, or else Slurm, Open MPI, Kubernetes or a Cloud TPU.
+            SYMJAX_PROCESS_ID say, or else Slurm, Open MPI, MPICH (which wants the
+            first one too), Kubernetes or a Cloud TPU.
         mesh: How the devices of all processes are shared out, such as chain=4,data=8.
             Default: as many groups of chains as there can be.
+        chains_at_once: Chains of a device (of fit, members) that are computed together.
+            Fewer take less memory and more time. With the same number, such as 1, draws
+            are bit for bit the same however chains are shared out over devices of one
+            kind. Default: all of a device's. Not for chees, ghmc and svgd, whose chains
+            look at one another.
         heartbeat_seconds: Silence after which a process counts as lost, and the others
             stop. Default: SYMJAX_HEARTBEAT_SECONDS, or 30.
         shutdown_seconds: How long they wait for each other at the end. Default:
@@ -43,6 +49,7 @@ class Processes:
 
     distributed: str = "auto"
     mesh: str | None = None
+    chains_at_once: int | None = None
     heartbeat_seconds: int | None = None
     shutdown_seconds: int | None = None
     initialization_seconds: int | None = None

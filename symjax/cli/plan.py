@@ -39,11 +39,11 @@ def show(
         done: What a run that is continued has behind it, which is left out.
         console: Where to print.
     """
-    work = _work(command, built, algorithm, done)
+    work = _work(command, built, mesh, algorithm, done)
     estimate = command.estimate if isinstance(command, Sample) else Estimate()
     num_examples = int(built.dataset.train.mask.sum())
     estimates.check_examples(estimate, work.num_chains, num_examples)
-    timed = _gradient(estimate, built, mesh, work.num_chains, work.batch_size)
+    timed = _gradient(estimate, built, mesh, work)
     rows = _rows(command, built, mesh, work, done)
     rows |= _costs(command, built, mesh, algorithm, work, timed)
     if not hosts.is_first():
@@ -65,6 +65,7 @@ class _Work(NamedTuple):
 
     Attributes:
         num_chains: Chains or members.
+        num_groups: In which a device computes its chains, one after another.
         num_draws: Of each.
         num_iterations: Of each.
         per_iteration: Gradients.
@@ -73,6 +74,7 @@ class _Work(NamedTuple):
     """
 
     num_chains: int
+    num_groups: int
     num_draws: int
     num_iterations: int
     per_iteration: int
@@ -95,6 +97,7 @@ class _Timed(NamedTuple):
 def _work(
     command: Sample | Fit,
     built: Posterior,
+    mesh: Mesh,
     algorithm: Algorithm | Approximation,
     done: Commit,
 ) -> _Work:
@@ -108,8 +111,10 @@ def _work(
         num_warmup = getattr(algorithm, "num_warmup", 0)
         checked = bias.num_iterations(command)
         iterations = num_warmup + num_draws * command.thinning + checked
+    each = num_chains // mesh.shape["chain"]
     return _Work(
         num_chains,
+        each // (command.processes.chains_at_once or each),
         num_draws - done.num_draws,
         iterations - done.iteration,
         methods.gradients_per_iteration(command, built),
@@ -123,13 +128,14 @@ def _rows(
 ) -> dict[str, str]:
     """What is sampled from, on what, how often."""
     train, test = built.dataset.train, built.dataset.test
-    size = work.batch_size
+    size, groups = work.batch_size, work.num_groups
     return {
         "data": f"{command.problem.data}: {len(train.mask):,} train, "
         f"{len(test.mask):,} test",
         "parameters": f"{trees.size(built.shapes):,}",
         "chains": f"{work.num_chains}, on a mesh of {mesh.shape['chain']} (chains) x "
-        f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices",
+        f"{mesh.shape['data']} (data) {jax.devices()[0].device_kind} devices"
+        + (f", in {groups} groups one after another" if groups > 1 else ""),
         "iterations": f"{work.num_iterations:,}, keeping {work.num_draws:,} draws a "
         "chain"
         + (", with the check of the step size" if work.is_checked else "")
@@ -165,20 +171,21 @@ def _costs(
         "memory of a gradient": _a_device(timed.scratch),
         **at_end,
         "draws on disk": _size(draw_bytes),
-        "one gradient": f"{estimates.milliseconds(timed.seconds)} ms, all chains "
-        "together" + ("" if timed.scratch is not None else ", as given"),
+        "one gradient": f"{estimates.milliseconds(timed.seconds)} ms, all chains"
+        + (" together" if work.num_groups == 1 else "")
+        + ("" if timed.scratch is not None else ", as given"),
         "estimated time": f"{_duration(total)}, without compiling"
         + (" and without the optimised starts" if _starts_from_map(command) else ""),
     }
 
 
-def _gradient(
-    estimate: Estimate, built: Posterior, mesh: Mesh, num_chains: int, size: int | None
-) -> _Timed:
+def _gradient(estimate: Estimate, built: Posterior, mesh: Mesh, work: _Work) -> _Timed:
     if estimate.gradient_ms is None:
-        return _time_gradient(built, mesh, num_chains, size)
+        at_once = work.num_chains // work.num_groups
+        group = _time_gradient(built, mesh, at_once, work.batch_size)
+        return group._replace(seconds=work.num_groups * group.seconds)
     num_params = trees.size(built.shapes)
-    seconds = estimates.given_seconds(estimate, mesh, num_params, num_chains)
+    seconds = estimates.given_seconds(estimate, mesh, num_params, work.num_chains)
     return _Timed(seconds, None)
 
 

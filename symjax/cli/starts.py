@@ -51,6 +51,7 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
         built.dataset.train,
         num_steps=command.map_steps,
         mesh=make_mesh(command),
+        chains_at_once=command.processes.chains_at_once,
     )
     return jax.tree.map(lambda leaf: leaf[:, 0], fitted.draws)
 
@@ -76,10 +77,35 @@ def make_mesh(command: Sample | Fit) -> Mesh:
     return meshes.make_mesh(num_chains(command), shape=shape)
 
 
+def check_groups(command: Sample | Fit, mesh: Mesh) -> None:
+    """Require a method whose chains can be computed in groups, and groups that fit.
+
+    Raises:
+        ValueError: if its chains look at one another, or do not share out evenly.
+    """
+    size = command.processes.chains_at_once
+    if size is None:
+        return
+    if isinstance(command, Fit):
+        name, meet = f"--method {command.method}", command.method == "svgd"
+    else:
+        name, meet = f"--sampler {command.sampler}", command.sampler == "chees"
+        meet |= command.sampler == "ghmc" and command.ghmc.num_warmup > 0
+    if meet:
+        raise ValueError(
+            f"`--chains-at-once` must be left out for {name}, whose chains look at "
+            "one another and so are computed together. To take less memory, use more "
+            "devices or a smaller --micro-batch."
+        )
+    meshes.check_groups(mesh, num_chains(command), size)
+
+
 def share_out(built: Posterior, mesh: Mesh) -> Posterior:
     """The posterior, of whose training examples a host keeps only its own rows.
 
-    Every host has read all of them: an .npz file can't be read in part, and the
+    Of a large set that was prepared before (`data.load`), it reads no others: the set
+    is mapped into memory, and what is looked at of it is these rows. A host that has to
+    prepare it reads all of it once: an .npz file can't be read in part, and the
     fingerprint and the normalisation are of the whole. From here on its rows are on its
     devices, and nothing of them in its memory. Where chains are shared out over hosts
     and examples are not, these are all rows.

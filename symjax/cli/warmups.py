@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from symjax import hosts, tuning
+from symjax.cli import starts
 from symjax.cli.methods import UNADJUSTED
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
@@ -74,7 +75,12 @@ def tune(command: Sample, built: Posterior, params: Params, console: Console) ->
         console: For what is said.
     """
     suggestion = tuning.suggest(
-        built.log_posterior, params, built.dataset.train, prior_std=built.prior_std()
+        built.log_posterior,
+        params,
+        built.dataset.train,
+        prior_std=built.prior_std(),
+        mesh=starts.make_mesh(command),
+        chains_at_once=command.processes.chains_at_once,
     )
     given: Any = getattr(command, command.sampler)
     default = type(given)()

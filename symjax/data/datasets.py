@@ -1,11 +1,13 @@
 """`load`: from a name to train and test examples."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from symjax.data import arrays as raw
-from symjax.data.known import JPEG, KNOWN, TOKENS, read_known
+from symjax.data import arrays as raw, prepared
+from symjax.data.known import JPEG, KNOWN, TOKENS, files_of, read_known
 from symjax.data.sources import (
     EMBEDDED,
     Arrays,
@@ -13,6 +15,7 @@ from symjax.data.sources import (
     read_embedded,
     read_npz,
     read_tfds,
+    tfds_files,
 )
 from symjax.data.uci import UCI, read_uci
 from symjax.types import Data
@@ -92,6 +95,14 @@ def load(
     A tfds data set must have been prepared as array_record, in the folder that
     TFDS_DATA_DIR names. Nothing is downloaded.
 
+    A set of more than 16 MB that is read from files is read, checked and normalised
+    once: its arrays are kept in the folder `prepared` of the one that SYMJAX_CACHE
+    names (default: symjax in the user's cache), and are from then on mapped from there,
+    read-only, so that only the rows that are touched are read. CIFAR-10 takes 0.9 GB,
+    most of it for the inputs in float32. A set whose file or whose code has changed is
+    read anew, and what was kept of it removed. Delete the folder at any time; a folder
+    that can't be written, or is nearly full, costs nothing but the time.
+
     Args:
         name: As in the table.
         seed: Of the split of scikit-learn's sets, which keeps the shares of the
@@ -127,16 +138,63 @@ def load(
     if name in EMBEDDED:
         return _dataset(name, read_embedded(name, seed, test_fraction))
     if name in KNOWN:
-        return _dataset(name, read_known(name, part))
+        return _prepared(name, part, files_of(name), lambda: read_known(name, part))
     if name.endswith(".npz"):
-        return _dataset(name, read_npz(name))
+        return _prepared(name, None, [Path(name)], lambda: read_npz(name))
     if name.startswith("tfds:"):
-        return _dataset(name, read_tfds(name.removeprefix("tfds:")))
+        short = name.removeprefix("tfds:")
+        return _prepared(name, None, tfds_files(short), lambda: read_tfds(short))
     names = (*EMBEDDED, *KNOWN, *(f"uci:{one}" for one in UCI))
     raise ValueError(
         f"`name` must be one of {', '.join(names)}, a path/to/file.npz or tfds:NAME, "
         f"got {name!r}.{did_you_mean(name, names)}"
     )
+
+
+def _prepared(
+    name: str, split: str | None, files: list[Path], make: Callable[[], Arrays]
+) -> Dataset:
+    """The data set that was prepared before, or is now, if that pays."""
+    place = prepared.place([name, str(split)], files)
+    if place is None:
+        return _dataset(name, make())
+    entry = prepared.read(place)
+    if entry is None:
+        dataset = _dataset(name, make())
+        arrays, facts = _taken_apart(dataset)
+        if sum(array.nbytes for array in arrays.values()) <= prepared.LEAST_BYTES:
+            return dataset
+        prepared.write(place, prepared.Entry(arrays, facts))
+        # From here on mapped, unless it could not be kept.
+        entry = prepared.read(place)
+        if entry is None:
+            return dataset
+    return _put_together(*entry)
+
+
+PARTS = ("train", "test")
+
+
+def _taken_apart(dataset: Dataset) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays by name, and the rest."""
+    fields: dict[str, Any] = dataset._asdict()
+    arrays = {
+        f"{part}_{axis}": getattr(fields[part], axis) for part in PARTS for axis in "xy"
+    }
+    arrays |= {k: v for k, v in fields.items() if isinstance(v, np.ndarray)}
+    facts = {k: v for k, v in fields.items() if k not in (*PARTS, *arrays)}
+    return arrays, facts
+
+
+def _put_together(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Dataset:
+    """The data set that was taken apart."""
+    fields: dict[str, Any] = arrays | facts
+    for part in PARTS:
+        x, y = (fields.pop(f"{part}_{axis}") for axis in "xy")
+        fields[part] = Data(x, y, np.ones(len(x), bool))
+    if fields["input_range"] is not None:
+        fields["input_range"] = tuple(fields["input_range"])
+    return Dataset(**fields)
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from symjax.data import cache
 from symjax.data.sources import UNREADABLE, Arrays
-
-
-CACHE_VARIABLE = "SYMJAX_CACHE"
 
 
 def read_jpeg(path: str) -> Arrays:
@@ -31,7 +29,7 @@ def read_jpeg(path: str) -> Arrays:
     """
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    kept = _cache_folder() / f"{digest}.npz"
+    kept = cache.folder("images") / f"{digest}.npz"
     try:
         with open(kept, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return Arrays(*(arrays[key] for key in Arrays._fields))
@@ -89,10 +87,3 @@ def _keep(kept: Path, arrays: Arrays) -> None:
         except BaseException:
             os.unlink(part.name)
             raise
-
-
-def _cache_folder() -> Path:
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named, "images")
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(user, "symjax", "images")

@@ -10,6 +10,7 @@ from symjax.data.sources import (
     Arrays,
     read_npz,
     read_tfds,
+    tfds_files,
 )
 
 
@@ -35,6 +36,16 @@ KNOWN = (
 """The sets that a local folder may hold, most under names of TensorFlow Datasets."""
 
 
+def files_of(name: str) -> list[Path]:
+    """What one of `KNOWN` is read from; nothing, if it is in neither place.
+
+    Args:
+        name: Of the set.
+    """
+    file = _local(name)
+    return [file] if file.is_file() or name == TOKENS else tfds_files(name)
+
+
 def read_known(name: str, split: str | None = None) -> Arrays:
     """One of `KNOWN`: from the local folder if it is there, else as a tfds set.
 
@@ -45,8 +56,7 @@ def read_known(name: str, split: str | None = None) -> Arrays:
     Raises:
         ValueError: if it is in neither place, saying where it was looked for.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
-    file = Path(folder, f"{name}.npz")
+    file = _local(name)
     if name == TOKENS:
         return _reviews(file, split)
     if file.is_file():
@@ -59,6 +69,10 @@ def read_known(name: str, split: str | None = None) -> Arrays:
             f"{file.absolute()} with x_train, y_train, x_test and y_test "
             f"({FOLDER_VARIABLE} names its folder), and as a tfds set: {error}"
         ) from error
+
+
+def _local(name: str) -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER), f"{name}.npz")
 
 
 def _reviews(file: Path, split: str | None) -> Arrays:

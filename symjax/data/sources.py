@@ -80,6 +80,21 @@ def read_npz(path: str) -> Arrays:
         ) from error
 
 
+def tfds_files(name: str) -> list[Path]:
+    """The files of a prepared data set; none where it is not there.
+
+    Args:
+        name: As TensorFlow Datasets knows it.
+    """
+    try:
+        import tensorflow_datasets as tfds
+
+        folder = tfds.builder(name, data_dir=os.environ.get("TFDS_DATA_DIR")).data_dir
+    except Exception:  # Whatever it is, `read_tfds` says it.
+        return []
+    return sorted(Path(folder).glob("*"))
+
+
 def read_tfds(name: str) -> Arrays:
     """The splits train and test of a prepared array_record data set.
 

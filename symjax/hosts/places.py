@@ -42,7 +42,8 @@ def find(word: str, environ: Mapping[str, str] = os.environ) -> Place | None:
 
     Args:
         word: `auto`, `off` or `ADDRESS,N,ID`. `auto` takes the three variables of the
-            environment, else what Slurm, Open MPI, Kubernetes or a Cloud TPU say.
+            environment, else what Slurm, Open MPI, MPICH, Kubernetes or a Cloud TPU
+            say.
         environ: The environment.
 
     Returns:
@@ -107,6 +108,8 @@ def _detect(environ: Mapping[str, str]) -> Place | None:
     Raises:
         ValueError: if it did so, and does not say where the first one is.
     """
+    if _is_of_hydra(environ):
+        return _of_hydra(environ)
     if not _has_siblings(environ):
         return None
     if _is_of_mpi(environ) and "OMPI_MCA_orte_hnp_uri" not in environ:
@@ -165,6 +168,27 @@ def _of_open_mpi_5(environ: Mapping[str, str]) -> Place:
     return Place(f"{first}:{port}", number, identity, devices)
 
 
+def _of_hydra(environ: Mapping[str, str]) -> Place:
+    """What the `mpiexec` of MPICH and Intel MPI says, which is all but the address.
+
+    In an allocation of Slurm, what that says is of the daemons of this launcher.
+
+    Raises:
+        ValueError: if the address is not in the environment.
+    """
+    number, identity = environ["PMI_SIZE"], environ["PMI_RANK"]
+    if ADDRESS not in environ:
+        raise ValueError(
+            f"mpiexec has started this process as {identity} of {number}, and does not "
+            f"say where process 0 is: type mpiexec -genv {ADDRESS} HOST:PORT ..., with "
+            "the first machine and a port of it that is free, such as localhost:8476 "
+            f"for processes of one machine. {_BY_HAND}"
+        )
+    place = _checked("The environment", environ[ADDRESS], number, identity)
+    devices = None if _sees_its_own(environ) else (int(environ["MPI_LOCALRANKID"]),)
+    return place._replace(devices=devices)
+
+
 def _sees_its_own(environ: Mapping[str, str]) -> bool:
     """Whether JAX is not to choose among the GPUs that this process sees.
 
@@ -175,7 +199,8 @@ def _sees_its_own(environ: Mapping[str, str]) -> bool:
     is_one = "," not in environ.get("CUDA_VISIBLE_DEVICES", ",")
     by_slurm = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # As in 2(x3),1.
     # Under mpirun, that is of its daemons.
-    tasks = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", by_slurm)
+    by_mpi = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", by_slurm)
+    tasks = environ.get("MPI_LOCALNRANKS", by_mpi)
     is_alone = re.fullmatch(r"1(\(x\d+\))?", tasks) is not None
     return is_said or is_one or is_alone
 
@@ -196,6 +221,11 @@ def _has_siblings(environ: Mapping[str, str]) -> bool:
 
 def _is_of_mpi(environ: Mapping[str, str]) -> bool:
     return _above_one(environ, "OMPI_COMM_WORLD_SIZE")
+
+
+def _is_of_hydra(environ: Mapping[str, str]) -> bool:
+    # Slurm's own launcher may say the first one, but not the second.
+    return _above_one(environ, "PMI_SIZE") and "MPI_LOCALRANKID" in environ
 
 
 def _above_one(environ: Mapping[str, str], name: str) -> bool:

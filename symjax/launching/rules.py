@@ -13,6 +13,7 @@ _OF_EVERY_START = (
     "--max-minutes",
     "--distributed",
     "--mesh",
+    "--chains-at-once",
     "--heartbeat-seconds",
     "--shutdown-seconds",
     "--initialization-seconds",

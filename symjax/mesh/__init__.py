@@ -9,9 +9,12 @@ identity, and the same code works on one device.
 Code of one chain may look at the others inside `vmap_chains`: `sum_over_chains`,
 `gather_chains`, `chain_index`. A chain that runs outside it is alone.
 
-A chain's numbers are bit for bit the same wherever it runs, if as many chains share a
-device and none is split over two. Otherwise products of one chain and of several, and
-sums in another order, are rounded differently, and long chains part in time.
+A chain's numbers are bit for bit the same wherever it runs, on devices of one kind, if
+as many chains are computed together and none is split over two devices. Together are
+all chains of a device, or as many as `chains_at_once` says: with the same number, 1 for
+example, draws are the same on every mesh whose data axis has one device. Otherwise
+products of one chain and of several, and sums in another order, are rounded
+differently, and long chains part in time.
 
 The devices may be those of several hosts, which all run the same program. A host then
 reads the values of its own chains (`read_own`), or all hosts together read all of them
@@ -19,6 +22,7 @@ reads the values of its own chains (`read_own`), or all hosts together read all 
 """
 
 from symjax.mesh.chains import (
+    ChainsMeet,
     chain_index,
     gather_chains,
     knows_chains,
@@ -38,5 +42,6 @@ from symjax.mesh.examples import (
     take,
     take_every,
 )
+from symjax.mesh.groups import check_groups, compile_for_chains
 from symjax.mesh.layout import make_mesh, parse_shape, place_chains, place_data
 from symjax.mesh.reading import Own, read_all, read_own

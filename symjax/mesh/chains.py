@@ -12,7 +12,15 @@ from jaxtyping import Array, Int
 Tree = TypeVar("Tree")
 
 _BLOCK = "chain_of_block"
-"""The vmapped axis over the chains of one device."""
+"""The vmapped axis over the chains of one device that are computed together."""
+
+_GROUPS = "group"
+"""The groups that all chains are computed in, where they are. Nothing lies along this
+axis: its name is how code of a chain knows of it."""
+
+
+class ChainsMeet(ValueError):
+    """Chains that are computed in groups were to look at all others."""
 
 
 def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
@@ -39,24 +47,23 @@ def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any
 
 def knows_chains() -> bool:
     """Whether this runs inside `vmap_chains`."""
-    try:
-        jax.lax.axis_size(_BLOCK)
-    except NameError:
-        return False
-    return True
+    return _knows(_BLOCK)
 
 
 def num_chains() -> int:
     """How many chains run together; 1 outside `vmap_chains`."""
     if not knows_chains():
         return 1
-    return jax.lax.axis_size(_BLOCK) * _num_groups()
+    groups = jax.lax.axis_size(_GROUPS) if _knows(_GROUPS) else 1
+    devices = jax.lax.axis_size("chain") if is_mapped() else 1
+    return jax.lax.axis_size(_BLOCK) * groups * devices
 
 
 def chain_index() -> Int[Array, ""]:
     """Which of all chains this one is, from 0."""
     if not knows_chains():
         return jnp.array(0)
+    _require_all_together()
     index = jax.lax.axis_index(_BLOCK)
     if is_mapped():
         index += jax.lax.axis_index("chain") * jax.lax.axis_size(_BLOCK)
@@ -71,6 +78,7 @@ def sum_over_chains(tree: Tree) -> Tree:
     """
     if not knows_chains():
         return tree
+    _require_all_together()
     total = jax.lax.psum(tree, _BLOCK)
     return jax.lax.psum(total, "chain") if is_mapped() else total
 
@@ -83,6 +91,7 @@ def gather_chains(tree: Tree) -> Tree:
     """
     if not knows_chains():
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+    _require_all_together()
     block = jax.lax.all_gather(tree, _BLOCK)
     return jax.lax.all_gather(block, "chain", tiled=True) if is_mapped() else block
 
@@ -104,5 +113,25 @@ def is_mapped() -> bool:
     return "data" in jax.sharding.get_abstract_mesh().manual_axes
 
 
-def _num_groups() -> int:
-    return jax.lax.axis_size("chain") if is_mapped() else 1
+def in_groups(function: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The function, for one group of chains among so many."""
+    named: Any = {"axis_name": _GROUPS, "axis_size": number}
+    return jax.vmap(function, in_axes=None, out_axes=None, **named)
+
+
+def _knows(axis: str) -> bool:
+    try:
+        jax.lax.axis_size(axis)
+    except NameError:
+        return False
+    return True
+
+
+def _require_all_together() -> None:
+    """Require chains that can look at one another.
+
+    Raises:
+        ChainsMeet: if they are computed in groups.
+    """
+    if _knows(_GROUPS):
+        raise ChainsMeet("Chains that look at one another are computed together.")

@@ -45,7 +45,7 @@ def make_mesh(
         raise ValueError(f"`num_chains` must be at least 1, got {num_chains}.")
     devices = jax.devices() if devices is None else list(devices)
     num_groups = math.gcd(num_chains, len(devices))
-    shapes = [(i, len(devices) // i) for i in _divisors(num_groups)]
+    shapes = [(i, len(devices) // i) for i in divisors(num_groups)]
     if shape is None:
         shape = shapes[-1]
     elif shape not in shapes:
@@ -158,5 +158,6 @@ def _rows(leaf: np.ndarray, rows: slice) -> np.ndarray:
     return np.concatenate([leaf[rows], np.repeat(leaf[:1], num_padding, axis=0)])
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """All of them, from 1 on."""
     return [i for i in range(1, number + 1) if number % i == 0]

@@ -68,6 +68,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     max_seconds: float | None = None,
     restart_stuck: bool = False,
     mesh: Mesh | None = None,
+    chains_at_once: int | None = None,
     store: NewRun | Run | None = None,
     show_progress: bool = True,
 ) -> Result:
@@ -89,6 +90,11 @@ def sample(  # noqa: PLR0913  (one argument a decision)
             on from where a healthy one is, and find their own way from there. Never
             after the warm-up, when it would choose among the draws.
         mesh: From `mesh.make_mesh(num_chains)`, which is the default.
+        chains_at_once: How many chains of a device are computed together, a divisor of
+            their number; by default all. Fewer take less memory, the scratch of so many
+            gradients, and longer. With the same number, such as 1, a chain's draws are
+            bit for bit the same on every mesh of such devices whose data axis has one.
+            Not for methods whose chains look at one another.
         store: A run directory: `NewRun(path, config)`, or what `store.open(path)`
             returns, to continue from where that stands.
         show_progress: Whether to show a progress bar.
@@ -109,7 +115,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     num_discarded = algorithm.num_warmup + num_burn_in
     plan = Plan(num_discarded, num_draws, thinning, restart_at)
     requirements.check_schedule(algorithm.schedule, plan.num_iterations)
-    programs = compile_chunks(key, algorithm, params, data, plan, mesh)
+    programs = compile_chunks(key, algorithm, params, data, plan, mesh, chains_at_once)
     if restart_stuck:
         requirements.check_restart(programs.info_shape)
     result = _execute(
@@ -132,6 +138,7 @@ def fit(
     num_steps: int,
     num_draws: int = 1,
     mesh: Mesh | None = None,
+    chains_at_once: int | None = None,
     store: NewRun | Run | None = None,
     show_progress: bool = True,
 ) -> Result:
@@ -145,6 +152,7 @@ def fit(
         num_steps: Optimisation steps.
         num_draws: Draws from each fitted member.
         mesh: From `mesh.make_mesh(num_members)`, which is the default.
+        chains_at_once: As in `sample`, of members.
         store: A new run directory or one to be continued, as in `sample`.
         show_progress: Whether to show a progress bar.
 
@@ -154,7 +162,9 @@ def fit(
     """
     checks.at_least(1, num_steps=num_steps, num_draws=num_draws)
     plan = Plan(num_steps, 0, 1)
-    programs = compile_chunks(key, approximation, params, data, plan, mesh)
+    programs = compile_chunks(
+        key, approximation, params, data, plan, mesh, chains_at_once
+    )
 
     def draw(key: Key, fitted: Any) -> tuple[Params, Any]:
         keys = jax.random.split(key, num_draws)

@@ -59,13 +59,15 @@ class Programs(NamedTuple):
     """The compiled programs of a run and what they are called with.
 
     `keys` are `(chain, 4)`: of the start, the steps, the draws of a fitted member, and
-    its finish. `finish` is that of an approximation with one. `sharding` is that of
-    the states, by chains.
+    its finish. `finish` is that of an approximation with one. `compiled` makes another
+    program of chains, of a function and its arguments' specs. `sharding` is that of the
+    states, by chains.
     """
 
-    init: Callable[..., Any]
-    advance: Callable[..., Any]
+    init: Any
+    advance: Any
     finish: Callable[..., Any] | None
+    compiled: Callable[..., Any]
     key: Key
     keys: Keys
     params: Params
@@ -84,8 +86,13 @@ def compile_chunks(
     data: Any,
     plan: Plan,
     mesh: Mesh | None,
+    chains_at_once: int | None = None,
 ) -> Programs:
-    """Place parameters, data and keys on the mesh and build the programs for them."""
+    """Place parameters, data and keys on the mesh and build the programs for them.
+
+    Raises:
+        ValueError: if chains that look at one another are to be computed in groups.
+    """
     num_chains = _count_chains(params)
     mesh = meshes.make_mesh(num_chains) if mesh is None else mesh
     params = meshes.place_chains(mesh, jax.tree.map(jnp.asarray, params))
@@ -94,19 +101,32 @@ def compile_chunks(
     state_shape, info_shape = _shapes(algorithm, key, params, data)
     num_slots, capacity = _room(state_shape.position, plan)
     specs = (P("chain"), P("chain"), data_spec)
+    compiled: Any = partial(
+        meshes.compile_for_chains, mesh, chains_at_once=chains_at_once
+    )
     block = _advance_block(algorithm.step, info_shape, num_slots, capacity)
-    advance = meshes.map_chains(mesh, block, *specs, P(), P(), P())
-    init = jax.jit(meshes.map_chains(mesh, _init_block(algorithm.init), *specs))
+    advance = compiled(block, *specs, P(), P(), P(), donate_argnums=1)
+    init = compiled(_init_block(algorithm.init), *specs)
     finish = getattr(algorithm, "finish", None)
     if finish is not None:
-        finish = jax.jit(meshes.map_chains(mesh, _finish_block(finish), *specs))
+        finish = compiled(_finish_block(finish), *specs)
     keys = meshes.place_chains(mesh, _keys(key, num_chains))
     # What the algorithm says of the number of chains, it says before a run is laid out.
-    init.eval_shape(keys[:, 0], params, data)
+    try:
+        state, *_ = init.eval_shape(keys[:, 0], params, data)
+        if chains_at_once is not None:
+            advance.eval_shape(keys[:, 1], state, data, 0, 1, 1)
+    except meshes.ChainsMeet:
+        raise ValueError(
+            f"`chains_at_once` must be left out for {algorithm.step.__module__}, whose "
+            "chains look at one another and so are computed together. To take less "
+            "memory, use more devices, or give the log density a `micro_batch`."
+        ) from None
     return Programs(
         init,
-        jax.jit(advance, donate_argnums=1),
+        advance,
         finish,
+        compiled,
         key,
         keys,
         params,

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import PartitionSpec as P
 from threadpoolctl import threadpool_limits
 
 from symjax import mesh as meshes
@@ -48,7 +49,7 @@ def conclude(
         draws, told = jax.vmap(draw)(keys, fitted)
         return draws, told, all_finite(draws)
 
-    drawing = jax.jit(draw_all, out_shardings=programs.sharding)
+    drawing = programs.compiled(draw_all, P("chain"), P("chain"))
     made, *small = drawing(programs.keys[:, 2], fitted)
     told, finite = meshes.read_all(small).values
     # A finite state may stand for deviations that are not.

@@ -239,7 +239,7 @@ def _start(programs: Programs) -> Any:
 def _restore(programs: Programs, kept: Run) -> Any:
     """The committed state, on the devices; its shapes alone are taken from a start."""
     starts = (programs.keys[:, 0], programs.params, programs.data)
-    shapes, *_ = jax.eval_shape(programs.init, *starts)
+    shapes, *_ = programs.init.eval_shape(*starts)
 
     def placed(leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=programs.sharding)
