@@ -17,9 +17,12 @@ At the scale of the paper three chains make 450 iterations of 24,837 leapfrogs e
 
 Expected, of all their reviews: accuracy 77.2 % at temperature .03, 79.7 % at .1, 83.0 %
 at .3, 86.5 % at 1, 83.0 % at 3 and 67.2 % at 10: neither colder nor warmer posteriors
-are better. The small scale has a tenth of the reviews and so a lower accuracy; what is
-to be seen again is the order of the temperatures, and that variance and family of the
-prior matter little.
+are better. The small scale has a quarter of the reviews and so a lower accuracy; what
+is to be seen again is the order of the temperatures, and that variance and family of
+the prior matter little. It can't have many fewer: under this prior the most probable
+network of 2,000 reviews is the one of zeros, and cold posteriors are constant (seen in
+HMC too: 51 % at temperature .03 and .1, 70 % at 1). Optimised networks have an accuracy
+of 72 % with 5,000 reviews, 80 % with 10,000 and 84 % with all.
 
 Needs imdb.npz in the folder that SYMJAX_DATA names. Its order of rows need not be that
 of the paper's.
