@@ -120,6 +120,19 @@ def test_other_code_and_other_splits_have_entries_of_their_own(tmp_path, monkeyp
     assert prepared.place(["imdb"], []) is None
 
 
+def test_users_without_a_home_read_all_of_a_set(tmp_path, monkeypatch):
+    """As in containers, whose user has a number and no more."""
+    file = write(tmp_path)
+    monkeypatch.delenv("SYMJAX_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    assert data.load(file).train.x.flags.writeable
+
+
 @pytest.mark.parametrize("damage", ["cut", "emptied", "gone", "facts", "array"])
 def test_a_damaged_entry_is_written_again(tmp_path, monkeypatch, damage):
     file = write(tmp_path)

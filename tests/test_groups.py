@@ -142,8 +142,10 @@ def test_chains_that_look_at_one_another_are_refused(name, tmp_path):
 def test_groups_must_fit():
     with pytest.raises(ValueError, match="divide the 4 chains of a device, got 3. The"):
         execute("sghmc", 1, 3)
-    with pytest.raises(ValueError, match="got 0. These fit: 1, 2."):
+    with pytest.raises(ValueError, match="must be at least 1, got 0."):
         execute("sghmc", 2, 0)
+    with pytest.raises(TypeError, match="`chains_at_once` must be a whole number, got"):
+        execute("sghmc", 1, 1.5)
 
 
 OPTIONS = ["--data", "wine", "--widths", "4", "--num-chains", "8", "--dry-run"]

@@ -110,7 +110,14 @@ def _build_on_all(
 
 
 def _how_to_continue(command: Sample | Fit, path: Place) -> str:
-    return f"symjax {records.verb(command)} --resume {shlex.quote(str(path))}"
+    words = ["symjax", records.verb(command), "--resume", str(path)]
+    where = command.processes
+    # Without them it would take other memory, or go on with other last bits.
+    if where.mesh is not None:
+        words += ["--mesh", where.mesh]
+    if where.chains_at_once is not None:
+        words += ["--chains-at-once", str(where.chains_at_once)]
+    return shlex.join(words)
 
 
 def _check(command: Sample | Fit) -> None:

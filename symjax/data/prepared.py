@@ -74,18 +74,19 @@ def place(words: Iterable[str], files: Iterable[Path]) -> Place | None:
         files: All that it is read from.
 
     Returns:
-        The place; None where a file is missing, or there is none.
+        The place; None where a file is missing, or there is none, or no place.
     """
     try:
         paths = [path.resolve(strict=True) for path in files]
         states = [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    except OSError:
+        root = caches.folder("prepared")
+    except (OSError, RuntimeError):  # The latter where the user has no home.
         return None
     if not paths:
         return None
     owner = _hash([*words, *map(str, paths)])
     version = _hash([owner, states, _code(), np.__version__])
-    return Place(caches.folder("prepared"), owner, version)
+    return Place(root, owner, version)
 
 
 def read(place: Place) -> Entry | None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from symjax import checks
 from symjax.mesh.chains import in_groups, map_chains
 from symjax.mesh.layout import divisors
 
@@ -31,10 +32,15 @@ def compile_for_chains(
 
     Returns:
         A function of whole arrays, with `eval_shape`.
+
+    Raises:
+        TypeError: if a group is not a whole number.
+        ValueError: if it is below 1.
     """
     if chains_at_once is None:
         return jax.jit(map_chains(mesh, function, *specs), **options)
-    return Groups(mesh, function, specs, chains_at_once)
+    checks.at_least(1, chains_at_once=chains_at_once)
+    return Groups(mesh, function, specs, int(chains_at_once))
 
 
 def check_groups(mesh: Mesh, num_chains: int, chains_at_once: int) -> None:
