@@ -1,5 +1,7 @@
 """Chains of a device that are computed in groups, one after another."""
 
+from pathlib import Path
+
 import cases
 import jax
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from commands import symjax
 
 from symjax import mesh, run, store
+from symjax.cli import chains, options
 from symjax.run import chunks
 from symjax.run.signals import Signal
 
@@ -145,7 +148,15 @@ def test_groups_must_fit():
     with pytest.raises(ValueError, match="must be at least 1, got 0."):
         execute("sghmc", 2, 0)
     with pytest.raises(TypeError, match="`chains_at_once` must be a whole number, got"):
-        execute("sghmc", 1, 1.5)
+        mesh.compile_for_chains(mesh.make_mesh(4), len, jax.P(), chains_at_once="1")
+
+
+def test_the_command_that_continues_a_run_has_its_groups():
+    """Or it would take other memory, and go on with other last bits."""
+    how = options.Processes(mesh="chain=2,data=4", chains_at_once=1)
+    for command in (options.Sample(processes=how), options.Fit(processes=how)):
+        words = chains._how_to_continue(command, Path("a run")).split(" --", 1)[1]
+        assert words == "resume 'a run' --mesh chain=2,data=4 --chains-at-once 1"
 
 
 OPTIONS = ["--data", "wine", "--widths", "4", "--num-chains", "8", "--dry-run"]

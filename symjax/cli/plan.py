@@ -223,8 +223,9 @@ def _time_gradient(
 
         return jax.vmap(one)(keys, params)
 
-    keys = meshes.place_chains(mesh, jax.random.split(jax.random.key(0), num_chains))
-    params = jax.vmap(built.init)(keys)
+    keys = jax.random.split(jax.random.key(0), num_chains)
+    params = jax.lax.map(built.init, keys)  # As in `starts.make`.
+    keys, params = meshes.place_chains(mesh, (keys, params))
     data = meshes.place_data(mesh, built.dataset.train)
     mapped = meshes.map_chains(mesh, gradient, P("chain"), P("chain"), P("data"))
     compiled = jax.jit(mapped).lower(keys, params, data).compile()

@@ -32,10 +32,6 @@ def compile_for_chains(
 
     Returns:
         A function of whole arrays, with `eval_shape`.
-
-    Raises:
-        TypeError: if a group is not a whole number.
-        ValueError: if it is below 1.
     """
     if chains_at_once is None:
         return jax.jit(map_chains(mesh, function, *specs), **options)

@@ -92,9 +92,10 @@ def sample(  # noqa: PLR0913  (one argument a decision)
         mesh: From `mesh.make_mesh(num_chains)`, which is the default.
         chains_at_once: How many chains of a device are computed together, a divisor of
             their number; by default all. Fewer take less memory, the scratch of so many
-            gradients, and longer. With the same number, such as 1, a chain's draws are
-            bit for bit the same on every mesh of such devices whose data axis has one.
-            Not for methods whose chains look at one another.
+            gradients, and longer for small networks; those with convolutions take half
+            the time on a CPU. With the same number, such as 1, a chain's draws are bit
+            for bit the same on every mesh of such devices whose data axis has one. Not
+            for methods whose chains look at one another.
         store: A run directory: `NewRun(path, config)`, or what `store.open(path)`
             returns, to continue from where that stands.
         show_progress: Whether to show a progress bar.
