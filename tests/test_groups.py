@@ -147,8 +147,6 @@ def test_groups_must_fit():
         execute("sghmc", 1, 3)
     with pytest.raises(ValueError, match="must be at least 1, got 0."):
         execute("sghmc", 2, 0)
-    with pytest.raises(TypeError, match="`chains_at_once` must be a whole number, got"):
-        mesh.compile_for_chains(mesh.make_mesh(4), len, jax.P(), chains_at_once="1")
 
 
 def test_the_command_that_continues_a_run_has_its_groups():

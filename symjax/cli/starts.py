@@ -39,8 +39,8 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     """Where the chains or members start; only their shapes if not `optimised`."""
     start_key, _, map_key = split_keys(command)
     keys = jax.random.split(start_key, num_chains(command))
-    # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads of
-    # XLA's pool on a CPU with few cores, where several run at a time.
+    # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads
+    # of XLA's pool on a CPU with few cores, where several run at a time.
     params = jax.lax.map(built.init, keys)
     if isinstance(command, Fit) or command.start == "init" or not optimised:
         return params
