@@ -95,7 +95,8 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
 
 def starts(problem, num_chains):
     """Parameters of chains at their initialisation, leaves `(chain, ...)`."""
-    return jax.vmap(problem.init)(jax.random.split(jax.random.key(0), num_chains))
+    # One by one, as in `symjax.cli.starts.make`.
+    return jax.lax.map(problem.init, jax.random.split(jax.random.key(0), num_chains))
 
 
 def gradients(problem, num_steps):

@@ -37,8 +37,9 @@ class Processes:
         chains_at_once: Chains of a device (of fit, members) that are computed together.
             Fewer take less memory, and for small networks more time; with convolutions,
             on a CPU, half of it. With the same number, such as 1, draws are bit for bit
-            the same however chains are shared out over devices of one kind. Default: all
-            of a device's. Not for chees, ghmc and svgd, whose chains look at one another.
+            the same however chains are shared out over devices of one kind. Default:
+            all of a device's. Not for chees, ghmc and svgd, whose chains look at one
+            another.
         heartbeat_seconds: Silence after which a process counts as lost, and the others
             stop. Default: SYMJAX_HEARTBEAT_SECONDS, or 30.
         shutdown_seconds: How long they wait for each other at the end. Default:
