@@ -50,10 +50,10 @@ def test_a_run_without_its_check_says_so_and_makes_up_for_it(
     run, tmp_path, capsys, monkeypatch
 ):
     """With half the step size as many draws as far apart take twice the thinning."""
-    asked = []
+    asked, where = [], ("mesh", "chains_at_once")
 
     def sample(*args, **options):
-        asked.append({key: options[key] for key in options if key != "mesh"})
+        asked.append({key: options[key] for key in options if key not in where})
         return bias_sample(*args, **options)
 
     bias_sample = bias.run.sample

@@ -24,12 +24,16 @@ def test_every_method_of_fit_is_compared_and_its_words_are_understood(script, na
     assert compared - {None} == set(fitting._METHODS)
 
 
-def test_the_smallest_scale_ends_in_a_table(script, tmp_path, monkeypatch):
-    words = f"compare_methods --scale tiny --out {tmp_path}"
-    monkeypatch.setattr("sys.argv", words.split())
+@pytest.mark.parametrize(
+    "only", [("swag", "dropout"), pytest.param((), marks=pytest.mark.slow)]
+)
+def test_the_smallest_scale_ends_in_a_table(script, only, tmp_path, monkeypatch):
+    words = ["compare_methods", "--scale", "tiny", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [*words, *(["--only", *only] if only else [])])
     script.main()
     with open(tmp_path / "table.csv") as file:
         rows = list(csv.reader(file))
     text = (tmp_path / "report.html").read_text()
-    assert set(script.commands(script.SCALES["tiny"])) <= {row[0] for row in rows}
+    expected = {"hmc", *(only or script.commands(script.SCALES["tiny"]))}
+    assert {row[0] for row in rows[1:]} == expected | {"between chains"}
     assert all(name in text for name in ("permuted", "rotate", "swag"))
