@@ -282,7 +282,10 @@ def test_a_run_killed_before_its_first_save_begins_again_alike(
 @pytest.mark.parametrize(
     ("sampler", "options"),
     [
-        ("sms_ubu", ["num-warmup", 20, "batch-size", 32, "anchor", "start"]),
+        pytest.param(
+            *("sms_ubu", ["num-warmup", 20, "batch-size", 32, "anchor", "start"]),
+            marks=pytest.mark.slow,
+        ),
         ("izmailov2021", ["num-warmup-epochs", 20, "method", "sghmc_clr_prec"]),
     ],
 )

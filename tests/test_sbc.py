@@ -21,7 +21,9 @@ def script():
         yield importlib.import_module("check_calibration")
 
 
-@pytest.mark.parametrize("name", ["HMC", "NUTS", "BAOAB"])
+@pytest.mark.parametrize(
+    "name", ["HMC", "NUTS", pytest.param("BAOAB", marks=pytest.mark.slow)]
+)
 def test_ranks_are_uniform(script, name):
     ranks, draws = script.ranks(script.SAMPLERS[name], 500)
     assert script.share_effective(draws) > 0.8
