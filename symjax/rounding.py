@@ -112,6 +112,34 @@ def _is_float32(values: Any) -> bool:
     return all(value.dtype == jnp.float32 for value in values)
 
 
+def rerun(
+    jaxpr: Any,
+    consts: Sequence[Any],
+    values: Sequence[Any],
+    run: Callable[[core.JaxprEqn, Sequence[Any]], list[Any]],
+) -> list[Any]:
+    """Results of a jaxpr, of which `run` computes each equation.
+
+    Those of compiled functions within it too; of loops and functions with rules of
+    their own, `run` gets the whole.
+    """
+    env = dict(zip(jaxpr.constvars, consts, strict=True))
+    env |= dict(zip(jaxpr.invars, values, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        inputs = [read(atom) for atom in eqn.invars]
+        if eqn.primitive.name in ("jit", "pjit"):
+            inner = eqn.params["jaxpr"]
+            results = rerun(inner.jaxpr, inner.consts, inputs, run)
+        else:
+            results = run(eqn, inputs)
+        env |= dict(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
 def bind(eqn: core.JaxprEqn, values: Sequence[Any], **params: Any) -> list[Any]:
     """Results of one equation of a jaxpr, with some of its parameters replaced."""
     params = eqn.primitive.get_bind_params(eqn.params) | params
@@ -182,16 +210,12 @@ def _pull(
     """The pullback of a linear function, whose products are run by `multiply`."""
     transpose = jax.linear_transpose(function, side)
     closed = jax.make_jaxpr(lambda gradient: transpose(gradient)[0])(gradient)
-    env = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    env |= dict(zip(closed.jaxpr.invars, (gradient,), strict=True))
-    for eqn in closed.jaxpr.eqns:
-        values = [
-            atom.val if isinstance(atom, core.Literal) else env[atom]
-            for atom in eqn.invars
-        ]
-        run = multiply if eqn.primitive.name in PRODUCTS else bind
-        env |= dict(zip(eqn.outvars, run(eqn, values), strict=True))
-    return env[closed.jaxpr.outvars[0]].astype(jnp.float32)
+
+    def run(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
+        return (multiply if eqn.primitive.name in PRODUCTS else bind)(eqn, values)
+
+    (pulled,) = rerun(closed.jaxpr, closed.consts, (gradient,), run)
+    return pulled.astype(jnp.float32)
 
 
 def _sum_up(store: Any, rounded: Any, eqn: Any, values: Sequence[Any]) -> list[Any]:

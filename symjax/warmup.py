@@ -116,6 +116,7 @@ def build(
     window = made.get(kind, windows.fixed)()
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
     begin_at = partial(_begin_at, begin)
+    learn = partial(_learn, window, begin_at, final)
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
@@ -143,22 +144,30 @@ def build(
             )
         return _where(iteration < num_warmup, new, adaptation)
 
-    def learn(
-        adaptation: Adaptation, position: Params, gradient: Params, is_end: Any
-    ) -> Adaptation:
-        seen = window.add(adaptation.window, position, gradient)
-        adaptation = adaptation._replace(window=seen)
-        size = final(adaptation.averaging)
-        return jax.lax.cond(
-            is_end,
-            lambda: _close(window, adaptation, size, begin_at),
-            lambda: adaptation,
-        )
-
     def mass_matrix(adaptation: Adaptation) -> InverseMassMatrix:
         return adaptation.inverse_mass_matrix if kind else inverse_mass_matrix
 
     return Warmup(init, update, mass_matrix)
+
+
+def _learn(
+    window: Any,
+    begin_at: Callable[[Any], DualAveragingAdaptationState],
+    final: Callable[[DualAveragingAdaptationState], Any],
+    adaptation: Adaptation,
+    position: Params,
+    gradient: Params,
+    is_end: Any,
+) -> Adaptation:
+    """What a window has after one more iteration, its end taken in."""
+    seen = window.add(adaptation.window, position, gradient)
+    adaptation = adaptation._replace(window=seen)
+    size = final(adaptation.averaging)
+    return jax.lax.cond(
+        is_end,
+        lambda: _close(window, adaptation, size, begin_at),
+        lambda: adaptation,
+    )
 
 
 def _begin_at(

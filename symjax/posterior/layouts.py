@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 from jax.extend import core
 
-from symjax.rounding import bind
+from symjax.rounding import bind, rerun
 
 
 Result = TypeVar("Result")
@@ -30,30 +30,16 @@ def channels_last(function: Callable[..., Result]) -> Callable[..., Result]:
 
     def ordered(*args: Any) -> Result:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        results = _run(closed.jaxpr, closed.consts, jax.tree.leaves(args))
+        results = rerun(closed.jaxpr, closed.consts, jax.tree.leaves(args), _run)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return ordered
 
 
-def _run(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    env = dict(zip(jaxpr.constvars, consts, strict=True))
-    env |= dict(zip(jaxpr.invars, values, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        inputs = [read(atom) for atom in eqn.invars]
-        if eqn.primitive.name == "conv_general_dilated":
-            results = [_convolve(eqn, *inputs)]
-        elif eqn.primitive.name in ("jit", "pjit"):
-            inner = eqn.params["jaxpr"]
-            results = _run(inner.jaxpr, inner.consts, inputs)
-        else:
-            results = bind(eqn, inputs)
-        env |= dict(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+def _run(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    if eqn.primitive.name == "conv_general_dilated":
+        return [_convolve(eqn, *values)]
+    return bind(eqn, values)
 
 
 def _convolve(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:

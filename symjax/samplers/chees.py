@@ -119,8 +119,7 @@ def build(
         is_warmup = state.iteration < num_warmup
         size = state.adaptation.step_size
         time = _time(state, is_warmup)
-        count = jnp.clip(jnp.ceil(time / size).astype(int), 1, max_num_steps)
-        count = mesh.same_in_all_chains(count)
+        count = _count(time / size, max_num_steps)
         point, outcome, end = hamiltonian.transition(
             key,
             Point(*state[:3]),
@@ -139,11 +138,7 @@ def build(
             _harmonic_mean(outcome.acceptance_rate),
         )
         slope = time * _slope(state.position, end, outcome.acceptance_rate)
-        of_length: Any = optax.tree.where(
-            is_warmup,
-            _climb(slope, state, optimiser, max_num_steps * size),
-            (state.log_length, state.mean_log_length, state.optimiser),
-        )
+        of_length = _climb(slope, state, is_warmup, optimiser, max_num_steps * size)
         info = Info(*outcome, point.log_density, size, count)
         return State(*point, state.iteration + 1, adaptation, *of_length), info
 
@@ -170,19 +165,29 @@ def _time(state: State, is_warmup: Bool[Array, ""]) -> Float[Array, ""]:
     return 2 * uniform * jnp.exp(log_length)
 
 
+def _count(steps: Float[Array, ""], most: int) -> Int[Array, ""]:
+    """Leapfrogs, from how many steps the length is; known to be equal in all chains."""
+    return mesh.same_in_all_chains(jnp.clip(jnp.ceil(steps).astype(int), 1, most))
+
+
 def _climb(
     slope: Float[Array, ""],
     state: State,
+    is_warmup: Bool[Array, ""],
     optimiser: optax.GradientTransformation,
     most: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, ""], Any]:
-    """The next log of the length, at most that of `most`; its mean; Adam's state."""
+) -> Any:
+    """The next log of the length, at most that of `most`; its mean; Adam's state.
+
+    After the warm-up, those of `state`.
+    """
     update, moved = optimiser.update(-slope, state.optimiser)
     change: Any = optax.tree.clip(update, -_CLIP, _CLIP)
     length = jnp.minimum(state.log_length + change, jnp.log(most))
     weight = (state.iteration + 1.0) ** -_DECAY
     mean = (1 - weight) * state.mean_log_length + weight * length
-    return length, mean, moved
+    kept = state.log_length, state.mean_log_length, state.optimiser
+    return optax.tree.where(is_warmup, (length, mean, moved), kept)
 
 
 def _harmonic_mean(acceptance_rate: Float[Array, ""]) -> Float[Array, ""]:
