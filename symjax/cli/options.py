@@ -142,7 +142,7 @@ class Sample:
     num_draws: int = 200
     thinning: int = 1
     max_minutes: float | None = None
-    start: Literal["map", "init"] = "map"
+    start: Literal["map", "init", "prior"] = "map"
     map_steps: int = 500
     warmup: Literal["given", "auto"] = "given"
     restart_stuck: bool = False
