@@ -87,8 +87,9 @@ class Sample:
         thinning: Iterations for each draw.
         max_minutes: Finish with the draws that there are when the chains have run so
             long, and this time again when the run is resumed.
-        start: Start each chain from its own optimised network, or from the model's
-            own initialisation.
+        start: Start each chain from its own optimised network (map), from the model's
+            own initialisation (init), or from a draw of the prior (prior): that has
+            the posterior's norm already where the data say little of most weights.
         map_steps: Optimisation steps before a chain starts, for --start map.
         warmup: auto picks the first step size and the warm-up of a Hamiltonian sampler
             from the prior and the curvature at the starts, and says why; what you give
