@@ -13,6 +13,7 @@ from symjax.types import Data
 
 
 IN_ORDER = ("NHWC", "HWIO", "NHWC")
+NWC = ("NWC", "WIO", "NWC")
 
 KINDS = {
     "plain": ((2, 6, 7, 3), (3, 2, 3, 4), {}),
@@ -33,7 +34,7 @@ KINDS = {
     "words": (
         (2, 9, 3),
         (4, 3, 5),
-        {"dimension_numbers": ("NWC", "WIO", "NWC"), "window_strides": (2,)},
+        {"dimension_numbers": NWC, "window_strides": (2,)},
     ),
 }
 
@@ -143,3 +144,37 @@ def test_chains_have_convolutions_of_their_own():
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_derivatives_of_a_posterior_can_be_differentiated():
+    kernel = jax.random.normal(jax.random.key(0), (3, 1, 2)) / 2
+    x = jax.random.normal(jax.random.key(1), (3, 4, 1))
+    data = Data(x, jnp.arange(3) % 2, jnp.ones(3, bool))
+
+    def apply(kernel, x):
+        convolved = conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=NWC)
+        return jnp.sum(jnp.tanh(convolved), axis=1)
+
+    prior = densities.Prior(dist.Normal(0.0, 0.3))
+    density = posterior.build(apply, prior, densities.categorical)
+
+    def plain(kernel):
+        nats = densities.categorical(apply(kernel, data.x), data.y)
+        return jnp.sum(nats) + prior(kernel)
+
+    @jax.jit
+    def all_of(kernel):
+        ours = lambda kernel: density(kernel, data)
+        change = lambda new: density.difference(kernel, new, data)
+        forward, reverse = jax.jacfwd, jax.jacrev
+        return (
+            [forward(jax.grad(ours))(kernel), reverse(jax.grad(ours))(kernel)],
+            jax.hessian(plain)(kernel),
+            jax.grad(change)(kernel),
+            jax.grad(plain)(kernel),
+        )
+
+    second, expected, first, slope = all_of(kernel)
+    for one in second:
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(first, slope, rtol=1e-4, atol=1e-4)

@@ -51,7 +51,9 @@ def _run(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
 def _one_by_one(convolve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """`convolve`, of which a `vmap` over maps and kernels is a loop.
 
-    Of maps that are shared, or a shared kernel, it stays one convolution.
+    Of maps that are shared, or a shared kernel, it stays one convolution, and so does
+    what a derivative of it adds: a function with a rule for `vmap` has no reverse mode,
+    and its forward mode no `vmap` over tangents alone.
     """
     alone = jax.custom_batching.custom_vmap(convolve)
 
@@ -69,7 +71,15 @@ def _one_by_one(convolve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         pairs, unroll = (maps, kernel), min(size, UNROLLED)
         return jax.lax.scan(step, None, pairs, unroll=unroll)[1], True
 
-    return alone
+    @jax.custom_jvp
+    def differentiable(maps: Any, kernel: Any) -> Any:
+        return alone(maps, kernel)
+
+    differentiable.defjvps(
+        lambda tangent, _, maps, kernel: convolve(tangent, kernel),
+        lambda tangent, _, maps, kernel: convolve(maps, tangent),
+    )
+    return differentiable
 
 
 def _as_it_is(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:
