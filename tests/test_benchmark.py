@@ -3,10 +3,13 @@
 import importlib
 import json
 import shlex
+import time
+import types
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 
@@ -29,6 +32,12 @@ COMMANDS = {
     # Last, as it empties the caches.
     "startup": "",
 }
+GROWTH = {
+    "rebasin": ["over 2 draws of 784-3-10", "over a pair of 784-2-2-10"],
+    "diagnostics": ["over 10 quantities"],
+    "evaluate": ["all together, over 10 draws"],
+}
+"""What is told of how a bar grows."""
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +63,8 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
     assert "cpu" in found["device"]
     assert found["versions"]["jax"] == jax.__version__
     assert found["figures"]
+    names = [one["name"] for one in found["figures"]]
+    assert set(GROWTH.get(name, ())) <= set(names)
     said = capsys.readouterr().out
     short = scripts("benchmarks.figures")._short
     for one in found["figures"]:
@@ -105,6 +116,36 @@ def test_what_is_typed_stands_at_the_tiny_scale_too(scripts, monkeypatch):
     monkeypatch.setattr("sys.argv", words.split())
     made = inputs.prepare(gradient, gradient.Gradient(scale="tiny"))
     assert (made.scale, made.repeats, made.matrix) == ("tiny", usual.repeats, 64)
+
+
+def test_efficiency_is_of_the_work_that_a_device_has(scripts, monkeypatch):
+    module = scripts("benchmarks.chains")
+    # Seconds of a chain on a device, shared out without a loss.
+    made = lambda problem, num, shape, options: (num / (shape[0] * shape[1]), 0.1)
+    taken = lambda calls, repeats: {key: np.array([t]) for key, t in calls.items()}
+    monkeypatch.setattr(module, "_program", made)
+    monkeypatch.setattr(module.figures, "interleaved", taken)
+    meshes = ("chain=1,data=2", "chain=2,data=1", "chain=2,data=2")
+    options = module.Chains(meshes=meshes, num_chains=4)
+    found = module._by_mesh(types.SimpleNamespace(name=""), options)
+    shares = [one.median for one in found if "efficiency" in one.name]
+    assert shares == pytest.approx([100] * 5)
+
+
+def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):
+    module, calls = scripts("benchmarks.peers"), []
+
+    def call():
+        calls.append(None)
+        if len(calls) <= 2:  # As numpyro, for a state of other types.
+            time.sleep(0.2)
+        return np.random.default_rng(0).random((1, 10, 3))
+
+    options = module.Peers(repeats=1, num_draws=10, num_leapfrogs=1)
+    problem = types.SimpleNamespace(name="")
+    found = module._compare(problem, {"symjax": call}, options)
+    assert len(calls) == 3
+    assert found[0].median < 10
 
 
 @pytest.mark.slow

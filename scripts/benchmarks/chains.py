@@ -2,8 +2,8 @@
 
 `--counts` asks how many chains fill one device. `--meshes` shares the same work out
 over devices (strong scaling: the time of one device over N times that of N), or gives
-each device its own chains (weak), with the time that the sums over devices alone take.
-Of several processes every one runs this, and the first prints:
+each group of devices its own chains (weak), with the time that the sums over devices
+alone take. Of several processes every one runs this, and the first prints:
 
     python tpu/launch.py local --processes 2 --devices 1 -- \
         python scripts/benchmark.py chains --meshes chain=1,data=2
@@ -101,7 +101,8 @@ def _by_mesh(problem, options):
         ]
         if alone and num_devices > 1:
             base = taken["one device", "strong"]
-            ideal = base / num_devices if kind == "strong" else base
+            # In weak scaling a group still shares its chains' examples out.
+            ideal = base / (num_devices if kind == "strong" else shapes[word][1])
             goal = _goal(options.problem, kind, shapes[word])
             efficiency = 100 * ideal / taken[word, kind]
             words = f"{kind} efficiency"

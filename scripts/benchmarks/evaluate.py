@@ -48,6 +48,7 @@ class Evaluate:
 
 def main(options):
     random, found = np.random.default_rng(0), []
+    ood.detect(np.zeros(2), np.ones(2))  # Imports.
     totals = {}
     for part in (*sorted(options.growth, reverse=True), 1):
         shape = (

@@ -179,12 +179,13 @@ def _check(problem, chain, params):
 
 def _compare(problem, calls, options):
     made, taken = {name: [] for name in calls}, {name: [] for name in calls}
-    for repeat in range(options.repeats + 1):
+    # The first two are not timed: numpyro compiles for its start, and then once more.
+    for repeat in range(-2, options.repeats):
         for name, call in calls.items():
             begin = time.perf_counter()
             predictions = jax.block_until_ready(call())
             seconds = time.perf_counter() - begin
-            if repeat:
+            if repeat >= 0:
                 made[name].append(np.asarray(predictions))
                 taken[name].append(seconds / len(predictions))
     case = f"{problem.name}, {options.num_chains} chains"

@@ -49,10 +49,10 @@ def main(options):
     draws = {f"{n} draws of {_name(layer)}": (layer, n) for n in options.draws}
     wider = {f"a pair of {_name((w, w))}": ((w, w), None) for w in options.widths}
     for case, (widths, num) in (pair | draws | wider).items():
-        spec, reference, draws = mlp(widths, num or 1, options.copies)
+        spec, reference, others = mlp(widths, num or 1, options.copies)
         if num is None:
-            draws = jax.tree.map(lambda leaf: leaf[0], draws)
-        align = partial(symmetry.rebasin, spec, draws, reference)
+            others = jax.tree.map(lambda leaf: leaf[0], others)
+        align = partial(symmetry.rebasin, spec, others, reference)
         taken[case] = figures.interleaved({case: align}, options.repeats)[case]
         found.append(figures.figure(case, "alignment", "s", taken[case]))
     for group in (draws, wider):
