@@ -89,8 +89,10 @@ class LogPosterior:
 
         with jax.default_matmul_precision("highest"):
             count, batch = self._batches(data)
+            # By the same convolutions as later, so that it is zero at the start.
+            same = for_chains(nats)
             before = jax.lax.map(
-                lambda index: nats(start, batch(index)), jnp.arange(count)
+                lambda index: same(start, batch(index)), jnp.arange(count)
             )
 
         def total(function: Callable[..., Any], params: Params) -> Any:
