@@ -6,8 +6,9 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from jax.lax import conv_general_dilated
+from jax.sharding import PartitionSpec as P
 
-from symjax import densities, models, posterior
+from symjax import densities, mesh as meshes, models, posterior
 from symjax.posterior.convolutions import for_chains
 from symjax.types import Data
 
@@ -178,3 +179,24 @@ def test_derivatives_of_a_posterior_can_be_differentiated():
     for one in second:
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(first, slope, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_of_channels_are_sampled_on_several_devices():
+    """A JAX vmap of a grouped convolution's gradient fails in a shard_map."""
+    maps = jax.random.normal(jax.random.key(0), (2, 3, 3, 2))
+    kernels = jax.random.normal(jax.random.key(1), (2, 3, 3, 1, 4))
+    options = {"dimension_numbers": IN_ORDER, "feature_group_count": 2}
+
+    def loss(kernel, maps):
+        convolved = conv_general_dilated(maps, kernel, (1, 1), "SAME", **options)
+        return jnp.sum(jnp.sin(convolved))
+
+    def gradient(kernels, maps):
+        ours = jax.vmap(for_chains(jax.grad(loss)), (0, None))(kernels, maps)
+        return meshes.sum_over_data(ours)
+
+    mesh = meshes.make_mesh(1, jax.devices()[:2], (1, 2))
+    run = meshes.map_chains(mesh, gradient, P("chain"), P("data"))
+    ours = jax.jit(run)(kernels, maps)
+    alone = [jax.grad(loss)(kernel, maps) for kernel in kernels]
+    np.testing.assert_allclose(ours, np.asarray(alone), rtol=1e-5, atol=1e-5)

@@ -83,7 +83,7 @@ def _one_by_one(convolve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
 
 
 def _as_it_is(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:
-    return bind(eqn, (maps, kernel))[0]
+    return _bind(eqn, maps, kernel)
 
 
 def _in_order(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:
@@ -97,8 +97,15 @@ def _in_order(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:
     ordered = jax.lax.ConvDimensionNumbers(
         (0, last, *space), (last, last - 1, *(i - 1 for i in space)), (0, last, *space)
     )
-    (result,) = bind(eqn, (maps, kernel), dimension_numbers=ordered)
+    result = _bind(eqn, maps, kernel, dimension_numbers=ordered)
     example, channel, *space = numbers.out_spec
     places = (example, *space, channel)
     back = sorted(range(len(places)), key=places.__getitem__)
     return jax.lax.transpose(result, back)
+
+
+def _bind(eqn: core.JaxprEqn, maps: Any, kernel: Any, **params: Any) -> Any:
+    # Derivatives name a sharding, in their own order of axes, even where no axis has
+    # one (in a shard_map); with it JAX has no vmap of groups of channels.
+    params |= {"out_sharding": None} if "out_sharding" in eqn.params else {}
+    return bind(eqn, (maps, kernel), **params)[0]
