@@ -130,6 +130,8 @@ def test_efficiency_is_of_the_work_that_a_device_has(scripts, monkeypatch):
     found = module._by_mesh(types.SimpleNamespace(name=""), options)
     shares = [one.median for one in found if "efficiency" in one.name]
     assert shares == pytest.approx([100] * 5)
+    adding = {one.case.split(", ")[2] for one in found if "sums" in one.name}
+    assert adding == {"chain=1,data=2", "chain=2,data=2"}
 
 
 def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):

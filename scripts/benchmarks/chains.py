@@ -94,11 +94,11 @@ def _by_mesh(problem, options):
         num_devices = int(np.prod(shapes[word]))
         case = f"{problem.name}, {chains[word, kind]} chains, {word}, {kind}"
         one = 1e3 * taken[word, kind] / options.num_leapfrogs
-        share = 100 * adding[word, kind] / taken[word, kind]
-        found += [
-            figures.figure(case, "a leapfrog of all chains", "ms", one),
-            figures.figure(case, "share of the sums over devices", "%", share),
-        ]
+        found.append(figures.figure(case, "a leapfrog of all chains", "ms", one))
+        if shapes[word][1] > 1:
+            share = 100 * adding[word, kind] / taken[word, kind]
+            words = "share of the sums over devices"
+            found.append(figures.figure(case, words, "%", share))
         if alone and num_devices > 1:
             base = taken["one device", "strong"]
             # In weak scaling a group still shares its chains' examples out.
