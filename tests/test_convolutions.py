@@ -129,12 +129,11 @@ def test_chains_have_convolutions_of_their_own():
     chains = [prior.sample(key, shapes) for key in keys]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
     gradients = jax.vmap(jax.grad(density), (0, None))
-    groups = [
-        eqn.params[key]
-        for eqn in _convolutions(gradients, together, data)
-        for key in ("feature_group_count", "batch_group_count")
-    ]
-    assert set(groups) == {1}
+    # Those at the start too: else a density relative to it is not zero there.
+    relative = jax.vmap(lambda chain: density.relative_to(chain, data)(chain))
+    found = _convolutions(gradients, together, data) + _convolutions(relative, together)
+    kinds = "feature_group_count", "batch_group_count"
+    assert {eqn.params[kind] for eqn in found for kind in kinds} == {1}
     alone = jax.jit(jax.grad(density))
     apart = jax.tree.map(
         lambda *leaves: jnp.stack(leaves), *(alone(chain, data) for chain in chains)
