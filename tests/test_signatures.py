@@ -1,0 +1,44 @@
+"""The checks of annotations, which the tests make once for each signature."""
+
+import jax.numpy as jnp
+import pytest
+import signatures
+from jaxtyping import Array, Float, TypeCheckError, jaxtyped
+
+
+def make(width):
+    @jaxtyped(typechecker=signatures.check)
+    def multiply(x: Float[Array, " a"], y: Float[Array, "a b"]) -> Float[Array, " b"]:
+        return (x @ y)[:width]
+
+    return multiply
+
+
+def test_a_function_made_again_is_checked_as_the_first_one():
+    x, y = jnp.ones(2), jnp.ones((2, 3))
+    counts = []
+    for _ in range(3):
+        assert make(3)(x, y).shape == (3,)
+        counts.append(len(signatures._made))
+        with pytest.raises(TypeCheckError, match="parameters of test_signatures.make"):
+            make(3)(jnp.ones(3), y)
+        with pytest.raises(TypeCheckError, match="parameters of test_signatures.make"):
+            make(3)(x.astype(int), y)
+        # Each has its own body.
+        with pytest.raises(TypeCheckError, match="return value of test_signatures"):
+            make(2)(x, y)
+    assert counts[1] == counts[2]
+
+
+def test_functions_of_one_name_have_their_own_checks():
+    def take(kind):
+        @jaxtyped(typechecker=signatures.check)
+        def keep(x: kind) -> kind:
+            return x
+
+        return keep
+
+    assert [take(int)(1), take(str)("a"), take(int)(2)] == [1, "a", 2]
+    for kind, wrong in ((int, "a"), (str, 1), (int, "a")):
+        with pytest.raises(TypeCheckError):
+            take(kind)(wrong)
