@@ -63,7 +63,7 @@ symjax.cli.main()
 
 OPTIONS = [
     "--widths", "4", "--num-chains", "1", "--start", "init",
-    "--sampler", "mclmc", "--mclmc.num-warmup", "8", "--num-draws", "16",
+    "--sampler", "mclmc", "--mclmc.num-warmup", "8", "--num-draws", "20",
 ]  # fmt: skip
 
 NUM_ROWS = 2270
