@@ -48,7 +48,7 @@ def test_two_processes_make_the_draws_of_one(tmp_path):
 
     The last one is in a bucket, where each process writes what its own devices hold.
     """
-    apart = ("hmc", "nuts", "sghmc", "ensemble", "ghmc")
+    apart = ("hmc", "nuts", "ensemble", "ghmc")
     words = [f"{name}:chain=4,data=1" for name in apart]
     words += ["sghmc:chain=1,data=4"]
     alone = "sghmc:chain=4,data=1:1"
