@@ -16,10 +16,8 @@ def make(width):
 
 def test_a_function_made_again_is_checked_as_the_first_one():
     x, y = jnp.ones(2), jnp.ones((2, 3))
-    counts = []
     for _ in range(3):
         assert make(3)(x, y).shape == (3,)
-        counts.append(len(signatures._made))
         with pytest.raises(TypeCheckError, match="parameters of test_signatures.make"):
             make(3)(jnp.ones(3), y)
         with pytest.raises(TypeCheckError, match="parameters of test_signatures.make"):
@@ -27,7 +25,16 @@ def test_a_function_made_again_is_checked_as_the_first_one():
         # Each has its own body.
         with pytest.raises(TypeCheckError, match="return value of test_signatures"):
             make(2)(x, y)
-    assert counts[1] == counts[2]
+
+
+def test_the_checks_of_a_signature_are_made_once():
+    def take():
+        def keep(x: int) -> None:
+            pass
+
+        return keep
+
+    assert signatures.check(take()) is signatures.check(take())
 
 
 def test_functions_of_one_name_have_their_own_checks():
