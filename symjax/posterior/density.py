@@ -21,7 +21,7 @@ from symjax import checks
 from symjax.densities import Prior
 from symjax.mesh import count_examples, sum_over_data, take, take_every
 from symjax.posterior.force import at_precision
-from symjax.posterior.layouts import channels_last
+from symjax.posterior.convolutions import for_chains
 from symjax.types import Data, Key, Params
 
 
@@ -235,7 +235,7 @@ class LogPosterior:
 
         `kept` holds one more argument of it for each micro-batch.
         """
-        function = channels_last(function)
+        function = for_chains(function)
         count, batch = self._batches(data)
         if count == 1:
             return function(params, data, *(leaf[0] for leaf in kept))

@@ -1,4 +1,4 @@
-"""Convolutions with their axes in order, on a CPU."""
+"""Convolutions in order, and chain by chain."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from jax.lax import conv_general_dilated
 
 from symjax import densities, models, posterior
-from symjax.posterior.layouts import channels_last
+from symjax.posterior.convolutions import for_chains
 from symjax.types import Data
 
 
@@ -58,7 +58,7 @@ def test_numbers_and_derivatives_stay_as_they_are(kind):
         return jnp.sum(jnp.sin(convolved)), convolved
 
     gradient = jax.value_and_grad(function, (0, 1), has_aux=True)
-    ordered = channels_last(gradient)
+    ordered = for_chains(gradient)
 
     @jax.jit
     def all_of(*arrays):
