@@ -39,11 +39,11 @@ def test_the_checks_of_a_signature_are_made_once():
 
 def test_functions_of_one_name_have_their_own_checks():
     def take(kind):
-        @jaxtyped(typechecker=signatures.check)
-        def keep(x: kind) -> kind:
+        def keep(x):
             return x
 
-        return keep
+        keep.__annotations__ = {"x": kind, "return": kind}
+        return jaxtyped(keep, typechecker=signatures.check)
 
     assert [take(int)(1), take(str)("a"), take(int)(2)] == [1, "a", 2]
     for kind, wrong in ((int, "a"), (str, 1), (int, "a")):
