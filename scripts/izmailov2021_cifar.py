@@ -10,7 +10,7 @@ variance and families of priors (the last three they show on IMDB and in figures
 | scale | posterior | time |
 |---|---|---|
 | tiny | digits, an MLP of 4 units | seconds |
-| small | LeNet-5 on the first 2,000 images | one GPU, 20 minutes |
+| small | LeNet-5 on the first 800 images | one GPU, 20 minutes |
 | paper | ResNet-20-FRN on 40,960 images, 61 million gradients | the plan says |
 
 At the scale of the paper three chains make 290 iterations of 70,248 leapfrogs each.
@@ -56,10 +56,11 @@ PUBLISHED = {
 DIFFERS = {
     "tiny": "A network of 4 units on the digits: only to see that everything runs.",
     "small": (
-        "LeNet-5 and the first 2,000 training images instead of ResNet-20-FRN and "
-        "40,960. HMC's step size is adapted, from optimised starts; its trajectories "
-        "are 0.3 times as long as theirs, and every third draw is kept. Step sizes of "
-        "the stochastic samplers are theirs times 40,960 / 2,000, since the gradient "
+        "LeNet-5 and the first 800 training images instead of ResNet-20-FRN and "
+        "40,960. HMC starts at draws of the prior, its step size is adapted; its "
+        "trajectories are 0.3 times as long as theirs, and every other draw is kept. "
+        "Step sizes of "
+        "the stochastic samplers are theirs times 40,960 / 800, since the gradient "
         "is a sum over the examples (with a preconditioner as they are). All methods "
         "have the prior of HMC; theirs are 1/5 too, but of optimised networks 1/10."
     ),
@@ -96,16 +97,16 @@ TINY = Experiment(
     evaluation="--shift rotate --severities 3",
 )
 
-CYCLES = "--izmailov2021.cycle-epochs 80 --num-draws 30 --thinning 2000"
+CYCLES = "--izmailov2021.cycle-epochs 100 --num-draws 60 --thinning 1000"
 
 SMALL = Experiment(
-    problem="--model lenet --data cifar10_lossless_subset",
+    problem="--model lenet --data cifar10_lossless_subset --num-train 800",
     variance=VARIANCE,
-    hmc="--num-chains 3 --thinning 3 --warmup auto --hmc.num-warmup 60",
+    hmc="--num-chains 3 --start prior --thinning 2 --warmup auto --hmc.num-warmup 60",
     trajectory=words.by_length(0.3),
-    num_draws=120,
+    num_draws=100,
     num_swept=60,
-    minutes=4.0,
+    minutes=8.0,
     methods=words.baselines(
         {
             "sgd": "--num-members 1 --ensemble.num-steps 2000",
@@ -114,12 +115,12 @@ SMALL = Experiment(
             "--mfvi.noise shared --mfvi.first-std 0.01",
         },
         {
-            "sgld": "--izmailov2021.step-size 2e-5 --num-draws 60 --thinning 1000",
-            "sghmc": "--izmailov2021.step-size 6e-6 --num-draws 60 --thinning 1000",
-            "sghmc_clr": f"--izmailov2021.step-size 6e-6 {CYCLES}",
+            "sgld": "--izmailov2021.step-size 5e-5 --num-draws 60 --thinning 1000",
+            "sghmc": "--izmailov2021.step-size 1.5e-5 --num-draws 60 --thinning 1000",
+            "sghmc_clr": f"--izmailov2021.step-size 1.5e-5 {CYCLES}",
             "sghmc_clr_prec": CYCLES,
         },
-        both="--num-chains 3 --izmailov2021.num-warmup-epochs 400",
+        both="--num-chains 3 --izmailov2021.num-warmup-epochs 1000",
         prior=PRIOR,
         sgd_prior=PRIOR,
     ),

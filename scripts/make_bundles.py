@@ -60,11 +60,11 @@ REFERENCES = {
         "--hmc.step-size 0.005 --hmc.target-acceptance 0.9",
         250,
     ),
-    # 25,450 parameters; ends after 7 minutes of sampling, with the draws there are.
+    # 25,450 parameters; ends after 3 minutes of sampling, with the draws there are.
     "mnist": Reference(
         "--data mnist --widths 32 --activation silu --prior-scale 0.1 "
         "--num-chains 4 --num-draws 400 --thinning 5 --hmc.num-warmup 100 "
-        "--hmc.step-size 0.0003 --hmc.trajectory-length 0.16 --max-minutes 7",
+        "--hmc.step-size 0.0003 --hmc.trajectory-length 0.16 --max-minutes 3",
         100,
     ),
 }

@@ -1,10 +1,15 @@
 """Where the chains of a command start."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import jax
+import numpy as np
+import numpyro.distributions as dist
+import scipy.stats
 
+from symjax import densities
 from symjax.cli import options, starts
 from symjax.cli.posteriors import Posterior
 
@@ -19,3 +24,19 @@ def test_starts_are_made_one_by_one():
     made = starts.make(command, built, optimised=False)
     assert made.shape == (2, 3, 3)
     assert shapes == ["3,3"]
+
+
+def test_chains_start_at_draws_of_the_prior():
+    command = options.Sample(num_chains=3, start="prior")
+    prior = densities.Prior([("w", dist.Normal(0.0, 2.0)), ("b", dist.Logistic())])
+    others: Any = dict.fromkeys(set(Posterior._fields) - {"init", "log_posterior"})
+    built = Posterior(
+        init=lambda key: {"w": jax.numpy.ones(1000), "b": jax.numpy.ones(1000)},
+        log_posterior=SimpleNamespace(prior=prior),
+        **others,
+    )
+    made = jax.tree.map(np.asarray, starts.make(command, built))
+    assert made["w"].shape == (3, 1000)
+    for name, theirs in (("w", scipy.stats.norm(0, 2)), ("b", scipy.stats.logistic())):
+        assert len(np.unique(made[name])) > 2900
+        assert scipy.stats.kstest(made[name].ravel(), theirs.cdf).pvalue > 1e-4

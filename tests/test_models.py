@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from symjax import models, trees
+from symjax.models.cnn_lstm import LSTM
 
 
 def num_parameters(model, *shape):
@@ -212,3 +213,18 @@ def test_bad_models_are_named():
         jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 7), int))
     with pytest.raises(ValueError, match="`depth` must be at least 1, got 0"):
         models.build("vit", 10, depth=0)
+
+
+def test_a_gpu_takes_the_steps_of_an_lstm_without_a_loop(monkeypatch):
+    model, x = LSTM(3), jax.random.normal(jax.random.key(0), (2, 5, 4))
+    params = model.init(jax.random.key(1), x)
+
+    def run(like):
+        lowered = jax.jit(lambda params: model.apply(params, x)).lower(params)
+        np.testing.assert_allclose(lowered.compile()(params), like, rtol=1e-5)
+        return "stablehlo.while" in lowered.as_text()
+
+    in_a_loop = model.apply(params, x)
+    assert run(in_a_loop)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not run(in_a_loop)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from symjax import models
 from symjax.posterior.force import at_precision
@@ -177,7 +178,7 @@ def test_what_convolutions_and_dots_store_on_a_gpu(name, sums, monkeypatch):
 
     def find(jaxpr):
         for eqn in jaxpr.eqns:
-            for inner in jax.core.jaxprs_in_params(eqn.params):
+            for inner in jaxprs_in_params(eqn.params):
                 find(inner)
             if eqn.primitive.name in products:
                 assert {str(atom.aval.dtype) for atom in eqn.invars} == {name}

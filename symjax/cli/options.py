@@ -87,8 +87,9 @@ class Sample:
         thinning: Iterations for each draw.
         max_minutes: Finish with the draws that there are when the chains have run so
             long, and this time again when the run is resumed.
-        start: Start each chain from its own optimised network, or from the model's
-            own initialisation.
+        start: Start each chain from its own optimised network (map), from the model's
+            own initialisation (init), or from a draw of the prior (prior): that has
+            the posterior's norm already where the data say little of most weights.
         map_steps: Optimisation steps before a chain starts, for --start map.
         warmup: auto picks the first step size and the warm-up of a Hamiltonian sampler
             from the prior and the curvature at the starts, and says why; what you give
@@ -142,7 +143,7 @@ class Sample:
     num_draws: int = 200
     thinning: int = 1
     max_minutes: float | None = None
-    start: Literal["map", "init"] = "map"
+    start: Literal["map", "init", "prior"] = "map"
     map_steps: int = 500
     warmup: Literal["given", "auto"] = "given"
     restart_stuck: bool = False

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Int
 from symjax import checks
 from symjax.densities import Prior
 from symjax.mesh import count_examples, sum_over_data, take, take_every
-from symjax.posterior.force import at_precision
 from symjax.posterior.convolutions import for_chains
+from symjax.posterior.force import at_precision
 from symjax.types import Data, Key, Params
 
 

@@ -5,8 +5,8 @@ is each network's element, on the host; a step applies it to the boxes that it n
 """
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -150,7 +150,7 @@ def _match(
     recipe = prepared.recipe
     if _is_identity(given):
         recipe = recipe._replace(moved=(gains.STILL,) * len(recipe.moved))
-    totals, parts, stay = _measure(recipe, *given)
+    totals, parts, stay = _compiled_measure()(recipe, *given)
     totals = jax.device_get(totals)
     sources, orders = pairing.solve(spec, visit, totals, active)
     gained = size = np.zeros(len(active))
@@ -231,7 +231,18 @@ def _sums(
     return jax.vmap(one)(networks, permutations, signs)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.cache
+def _compiled_measure() -> Callable[..., Any]:
+    """`_measure`, of which every step of a descent has a program of its own.
+
+    On a GPU a program takes .5 s to compile, and 8 s where the fastest kernel of each
+    product is looked for first, which many alignments do not earn again.
+    """
+    is_gpu = jax.default_backend() == "gpu"
+    options = {"xla_gpu_autotune_level": 0} if is_gpu else None
+    return jax.jit(_measure, static_argnums=0, compiler_options=options)
+
+
 def _measure(
     recipe: Recipe,
     reference: Boxes,
