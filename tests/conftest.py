@@ -51,7 +51,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # Workers share cores, with whatever else runs there: slow once is no failure.
-hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("tests")
 
 
