@@ -8,6 +8,7 @@ In bfloat16 they would lose three bits more, and are left.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from symjax.jaxprs import bind, opened, rerun, scan_counts
 from symjax.types import Params
 
 
@@ -27,9 +29,9 @@ def round_products(
 ) -> Callable[[Params, Any], Any]:
     """A network's function with its float32 products rounded.
 
-    It is traced and run again, with every product replaced but those inside of loops
-    (as of recurrent layers) and of functions with rules of their own (`jax.checkpoint`,
-    `jax.custom_vjp`), which are left as they are.
+    It is traced and run again, with every product replaced, those of a `jax.lax.scan`
+    (as of recurrent layers) too, but those of other loops and of functions with rules
+    of their own (`jax.checkpoint`, `jax.custom_vjp`), which are left as they are.
 
     Args:
         apply: `(params, x) -> outputs`.
@@ -101,6 +103,8 @@ def _run(
             results, varied = _run(
                 inner.jaxpr, inner.consts, inputs, list(flags), dtype
             )
+        elif eqn.primitive.name == "scan":
+            results, varied = _scan(eqn.params, inputs, list(flags), dtype)
         else:
             results = bind(eqn, inputs)
         env |= dict(zip(eqn.outvars, zip(results, varied, strict=True), strict=True))
@@ -108,44 +112,36 @@ def _run(
     return list(outputs), list(varied)
 
 
+def _scan(
+    params: dict[str, Any], values: Any, varies: list[bool], dtype: Any
+) -> tuple[list[Any], list[bool]]:
+    """Results of a loop, and which of them vary from example to example."""
+    first, num_carry = scan_counts(params)
+    carried, (body, consts) = slice(first, first + num_carry), opened(params["jaxpr"])
+    start, steps = list(values[carried]), list(values[carried.stop :])
+    how = {name: params[name] for name in ("length", "reverse", "unroll")}
+    varied: list[bool] = []
+
+    def loop() -> list[Any]:
+        def step(carry: Any, now: Any) -> tuple[list[Any], list[Any]]:
+            inputs = *values[:first], *carry, *now
+            results, varied[:] = _run(body, consts, inputs, varies, dtype)
+            return results[:num_carry], results[num_carry:]
+
+        # A function of its own each time: that of before would not be traced again.
+        carry, rest = jax.lax.scan(step, start, steps, **how)
+        return [*carry, *rest]
+
+    while True:
+        results, before = loop(), varies[carried]
+        # What varies after a pass does in the next.
+        varies[carried] = map(operator.or_, before, varied[:num_carry])
+        if varies[carried] == before:
+            return results, varied
+
+
 def _is_float32(values: Any) -> bool:
     return all(value.dtype == jnp.float32 for value in values)
-
-
-def rerun(
-    jaxpr: Any,
-    consts: Sequence[Any],
-    values: Sequence[Any],
-    run: Callable[[core.JaxprEqn, Sequence[Any]], list[Any]],
-) -> list[Any]:
-    """Results of a jaxpr, of which `run` computes each equation.
-
-    Those of compiled functions within it too; of loops and functions with rules of
-    their own, `run` gets the whole.
-    """
-    env = dict(zip(jaxpr.constvars, consts, strict=True))
-    env |= dict(zip(jaxpr.invars, values, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        inputs = [read(atom) for atom in eqn.invars]
-        if eqn.primitive.name in ("jit", "pjit"):
-            inner = eqn.params["jaxpr"]
-            results = rerun(inner.jaxpr, inner.consts, inputs, run)
-        else:
-            results = run(eqn, inputs)
-        env |= dict(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def bind(eqn: core.JaxprEqn, values: Sequence[Any], **params: Any) -> list[Any]:
-    """Results of one equation of a jaxpr, with some of its parameters replaced."""
-    params = eqn.primitive.get_bind_params(eqn.params) | params
-    with eqn.ctx.manager:
-        results = eqn.primitive.bind(*values, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def _multiply(eqn: Any, one: Any, other: Any, dtype: Any) -> Any:

@@ -23,6 +23,8 @@ where the next curvature is not nearly as large."""
 NUM_WARMUP = 100
 """Iterations in which the step size settles, from a first one of the right order."""
 
+WHY_NUM_WARMUP = "the step size has its order already, and the mass is 1"
+
 
 class Suggestion(NamedTuple):
     """What to begin with, and why.
@@ -99,8 +101,7 @@ def suggest(
             f"first step size {step_size:.3g}: {why}",
             f"trajectory length {length:.3g}: pi / 2 x prior std, a quarter turn under "
             f"the prior; {num_leapfrogs:,} leapfrogs of that step",
-            f"{NUM_WARMUP} iterations of warm-up: the step size has its order already, "
-            "and the mass is 1",
+            f"{NUM_WARMUP} iterations of warm-up: {WHY_NUM_WARMUP}",
         ),
     )
 

@@ -9,6 +9,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 
@@ -47,6 +48,15 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # The xdist workers already fill the cores. They inherit this before loading BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Workers share cores, with whatever else runs there: slow once is no failure.
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_finish():

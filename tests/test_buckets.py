@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from commands import symjax
 from object_store import serve
-from test_contract import StopAtThirdChunk
+from test_contract import StopAfterChunks
 from test_store import check, kill_at, start, uninterrupted, work  # noqa: F401
 
 from symjax import launching, run, store
@@ -102,7 +102,7 @@ def test_a_run_that_is_stopped_all_the_time_ends_as_if_it_had_not_been(
     whole = sample(None)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
     monkeypatch.setattr("symjax.run.loop.SAVE_SECONDS", -1.0)
-    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAfterChunks)
     kept, num_stops = run.NewRun("s3://bucket/runs/stopped"), 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
         try:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import CASES
+from zoo import known
 from zoo.network import double, fill, plain
 
 from symjax import models, symmetry
@@ -16,7 +16,6 @@ from symjax.symmetry import Axis, Factor, Group, Spec
 from symjax.symmetry.canonical import form
 
 
-ZOO = {case.name: case for case in CASES}
 quickly = functools.partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0}
 )
@@ -79,8 +78,11 @@ def spread(draws):
     ],
 )
 def test_copies_have_one_form(name):
-    network = attention() if name == "attention" else ZOO[name].make()
-    spec = infer(network)
+    if name == "attention":
+        network = attention()
+        spec = infer(network)
+    else:
+        network, spec = known(name)
     with jax.enable_x64(True):
         params = jax.tree.map(jnp.asarray, double(network.params))
         draws = copies(spec, params, 3)
@@ -174,8 +176,8 @@ def test_float32_is_exact_where_nothing_scales():
 
 
 def test_float32_rounds_where_units_scale():
-    network = ZOO["mlp relu"].make()
-    found = canonicaliser(infer(network))(copies(infer(network), network.params, 7))
+    network, spec = known("mlp relu")
+    found = canonicaliser(spec)(copies(spec, network.params, 7))
     assert np.all(found.converged)
     assert 0 < spread(found.params) < 1e-5
 

@@ -15,7 +15,7 @@ from sklearn.metrics import root_mean_squared_error
 from symjax import evaluation, plots, run, store
 from symjax.cli import chains, records, sweep_scores, sweeps
 from symjax.cli.hyperparameters import Hmc
-from symjax.cli.options import Sample, Sweep
+from symjax.cli.options import Processes, Sample, Sweep
 from symjax.cli.problem import Problem
 from symjax.cli.sweep_scores import Point
 
@@ -165,9 +165,10 @@ def test_a_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch):
     (tmp_path / "run" / "config.json").write_text("{}")
     asked = []
     monkeypatch.setattr(chains, "execute", lambda c, console: asked.append(c))
-    planned = small(tmp_path / "run", max_minutes=2.5).sample
+    now = {"max_minutes": 2.5, "processes": Processes(chains_at_once=1)}
+    planned = small(tmp_path / "run", **now).sample
     sweeps._execute(planned, Console(quiet=True))
-    assert asked == [Sample(resume=tmp_path / "run", max_minutes=2.5)]
+    assert asked == [Sample(resume=tmp_path / "run", **now)]
 
 
 def point(temperature, nll, rhat: float | None = 1.0, **fields):

@@ -8,7 +8,7 @@ import pytest
 from commands import symjax
 
 from symjax import store
-from symjax.cli import records
+from symjax.cli import plan, records
 
 
 WINE = ("--data", "wine", "--widths", 3, "--num-chains", 2, "--map-steps", 50)
@@ -38,6 +38,33 @@ def test_a_first_step_is_picked_explained_and_recorded(sampler, tmp_path, capsys
     first = store.open(out).info()["step_size"][:, 0]
     leapfrog = size if sampler == "hmc" else math.sqrt(2 * recorded.step_size)
     np.testing.assert_allclose(first, leapfrog, rtol=0.01)
+
+
+def test_a_plan_does_not_claim_to_know_the_step_size(monkeypatch, capsys):
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: plan._Timed(0.1, 1000))
+    words = ("sample", *WINE, "--prior-scale", 1, "--dry-run")
+    auto = ("--warmup", "auto")
+    unknown = "of the whole data set, if the step size were 0.02: --warmup auto picks"
+    first = "of the whole data set, at the first step size, which the warm-up adapts"
+    for options, count, about in (
+        (auto, 79, unknown),
+        ((*auto, "--hmc.step-size", 0.1), 16, first),
+        ((), 79, first),
+        (("--hmc.num-warmup", 0), 79, None),
+        ((*auto, "--hmc.num-steps", 5), 5, None),
+        ((*auto, "--sampler", "mala"), 1, None),
+    ):
+        symjax(*words, *options)
+        text = said(capsys)
+        assert f"gradients {count} an iteration" in text
+        assert ("if the step size were" in text) == (about == unknown)
+        assert ("at the first step size" in text) == (about == first)
+        assert (about or "of the whole data set micro-batch") in text
+        assert (", at that step size" in text) == (about is not None)
+        # What a warm-up from the picked step takes is known, and counted.
+        picks = options[:2] == auto and "mala" not in options
+        assert ("Picked 100 iterations of warm-up" in text) == picks
+        assert ("iterations 300, keeping 200" in text) == picks
 
 
 @pytest.mark.parametrize("warmup", [("--warmup", "auto"), ()])

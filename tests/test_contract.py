@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symjax import mesh, run, store
+from symjax.run import loop
 from symjax.run.signals import Signal
 from symjax.samplers import cyclical, hmc, nuts, sgld, split_hmc
 
@@ -39,8 +40,12 @@ def assert_equal_trees(left, right, **tolerance):
 
 @functools.cache
 def run_on(case, num_devices):
-    """A run in chunks of one iteration or draw, and how often its step was traced."""
-    traces = []
+    """A run in chunks of one iteration or draw.
+
+    Returns:
+        The run, how often its step was traced, and the number of its chunks.
+    """
+    traces, chunks = [], []
 
     def build(log_posterior):
         algorithm = case.build(log_posterior)
@@ -51,10 +56,12 @@ def run_on(case, num_devices):
 
         return algorithm._replace(step=step)
 
+    advance = loop._advance
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
+        patch.setattr(loop, "CHUNK_SECONDS", 0.0)
+        patch.setattr(loop, "_advance", lambda *of: (chunks.append(1), advance(*of))[1])
         made = execute(case, devices=jax.devices()[:num_devices], build=build)
-    return made, len(traces)
+    return made, len(traces), len(chunks)
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
@@ -84,10 +91,11 @@ def test_step_is_not_traced_again_after_the_first_chunk(case):
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch):
-    """Stopped again and again, after chunks of one iteration or draw, and continued."""
-    whole = run_on(case, 8)[0]
-    monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
+    """Stopped twice or thrice, after chunks of one iteration or draw, and continued."""
+    whole, _, num_chunks = run_on(case, 8)
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(StopAfterChunks, "number", -(-num_chunks // 3))
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAfterChunks)
     kept = run.NewRun(tmp_path / "run")
     num_stops = 0
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
@@ -135,12 +143,12 @@ def test_memory_of_a_step_does_not_grow_with_its_number_of_steps(build):
     assert scratch(5000) <= scratch(50) + 1000
 
 
-class StopAtThirdChunk(Signal):
+class StopAfterChunks(Signal):
     """Asked once a chunk."""
 
-    times_asked = 0
+    number, times_asked = 3, 0
 
     @property
     def kind(self):
         self.times_asked += 1
-        return Signal.INTERRUPT if self.times_asked > 2 else Signal.NONE
+        return Signal.INTERRUPT if self.times_asked >= self.number else Signal.NONE

@@ -106,6 +106,17 @@ def test_a_changed_file_is_read_anew_and_the_old_entry_removed(tmp_path):
     assert len(entries(tmp_path)) == 2
 
 
+def test_a_file_is_prepared_once_however_it_is_named(tmp_path, monkeypatch):
+    file = write(tmp_path)
+    first = data.load(file)
+    read_nothing(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.npz").symlink_to(file)
+    for name in ("set.npz", f"{tmp_path}/../{tmp_path.name}/set.npz", "link.npz"):
+        assert_same(data.load(name), first._replace(name=name))
+    assert len(entries(tmp_path)) == 1
+
+
 def test_other_code_and_other_splits_have_entries_of_their_own(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.touch()

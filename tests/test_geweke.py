@@ -8,6 +8,8 @@ transitions given its own data, must look like fresh ones. They are independent,
 Kolmogorov-Smirnov's p-values are exact; a false alarm has a probability below 1e-4.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,15 +89,21 @@ def statistics(params, y):
     )
 
 
-def p_values(algorithm, num_transitions=3):
+@functools.cache
+def pairs():
+    """Those to be moved, and the statistics of others that are left as they are."""
     keys = jax.random.split(jax.random.key(0), (2, NUM_PAIRS))
-    params, y = jax.vmap(draw_pair)(keys[0])
+    fresh = jax.vmap(statistics)(*jax.vmap(draw_pair)(keys[1]))
+    return *jax.vmap(draw_pair)(keys[0]), np.asarray(fresh)
+
+
+def p_values(algorithm, num_transitions=3):
+    params, y, fresh = pairs()
     move_all = jax.jit(
         jax.vmap(lambda key, p, y: move(key, p, y, algorithm, num_transitions))
     )
     moved = move_all(jax.random.split(jax.random.key(1), NUM_PAIRS), params, y)
     after = np.asarray(jax.vmap(statistics)(moved, y))
-    fresh = np.asarray(jax.vmap(statistics)(*jax.vmap(draw_pair)(keys[1])))
     assert after.shape == (NUM_PAIRS, NUM_TESTS)
     assert np.mean(after[:, 0] != np.asarray(params["in"][:, 0, 0])) > 0.5
     return np.array(

@@ -9,7 +9,7 @@ import pytest
 from commands import symjax
 
 from symjax import mesh, run, store
-from symjax.cli import chains, options
+from symjax.cli import chains, options, plan
 from symjax.run import chunks
 from symjax.run.signals import Signal
 
@@ -160,11 +160,19 @@ def test_the_command_that_continues_a_run_has_its_groups():
 OPTIONS = ["--data", "wine", "--widths", "4", "--num-chains", "8", "--dry-run"]
 
 
-def test_the_command_takes_groups_and_refuses_those_that_do_not_fit(capsys):
+def test_the_command_takes_groups_and_refuses_those_that_do_not_fit(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(plan, "_time_gradient", lambda *_: plan._Timed(0.1, 1000))
     command = ["sample", *OPTIONS, "--mesh", "chain=2,data=4", "--chains-at-once"]
     symjax(*command, 2)
     said = " ".join(capsys.readouterr().out.split())
     assert "devices, in 2 groups one after another" in said
+    symjax("sweep", *command[1:], 1)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "devices, in 4 groups one after another" in said
+    symjax("sweep", *command[1:], 1, "--distributed", "localhost:1,2,0", code=2)
+    assert "symjax sweep runs on one process" in capsys.readouterr().err
     symjax(*command, 3, code=2)
     assert "divide the 4 chains of a device, got 3" in capsys.readouterr().err
     symjax(*command, 1, "--sampler", "chees", code=2)

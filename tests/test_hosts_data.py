@@ -63,10 +63,10 @@ symjax.cli.main()
 
 OPTIONS = [
     "--widths", "4", "--num-chains", "1", "--start", "init",
-    "--sampler", "mclmc", "--mclmc.num-warmup", "20", "--num-draws", "20",
+    "--sampler", "mclmc", "--mclmc.num-warmup", "8", "--num-draws", "20",
 ]  # fmt: skip
 
-NUM_ROWS = 142
+NUM_ROWS = 2270
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def prepared_file(tmp_path, monkeypatch):
     """A file of 10 MB, and what this process has made of it for those that follow."""
     monkeypatch.setenv("SYMJAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(prepared, "LEAST_BYTES", 8 * 2**20)
-    x = np.random.default_rng(0).normal(size=(NUM_ROWS + 9, 2**14)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(NUM_ROWS + 9, 2**10)).astype(np.float32)
     y = np.arange(len(x)) % 3
     arrays = {"x_train": x[9:], "y_train": y[9:], "x_test": x[:9], "y_test": y[:9]}
     np.savez(tmp_path / "rows.npz", **arrays)

@@ -131,8 +131,7 @@ def num_recovered(spec, params, element, found):
     ],
 )
 def test_random_copies_are_recovered_exactly(name, noise):
-    network = CASES[name].make()
-    spec = spec_of(network)
+    network, spec = zoo.known(name)
     element, copies = copies_of(spec, network.params, 20, noise)
     found = symmetry.match_weights(spec, copies, network.params)
     assert num_recovered(spec, network.params, element, found) == 20
@@ -154,8 +153,7 @@ def test_residual_streams_are_recovered_where_the_identity_does_not_lead():
 
 
 def test_networks_are_compared_at_their_smallest_scales():
-    network = CASES["mlp relu"].make()
-    spec = spec_of(network)
+    network, spec = zoo.known("mlp relu")
     element, copies = copies_of(spec, network.params, 20, 0.1, scale=True)
     found = symmetry.match_weights(spec, copies, network.params)
     assert num_recovered(spec, network.params, element, found) == 20
@@ -212,8 +210,7 @@ def test_gains_are_computed_in_full_precision():
 
 @pytest.mark.parametrize("name", ["rotary halves", "separable", "concatenated"])
 def test_elements_act_on_boxes_as_on_parameters(name):
-    network = CASES[name].make()
-    spec = spec_of(network)
+    network, spec = zoo.known(name)
     element = symmetry.random_element(jax.random.key(0), spec)
     ones = tuple(map(jnp.ones_like, element.scales))
     moved = symmetry.act(spec, element._replace(scales=ones), network.params)
@@ -233,8 +230,7 @@ def test_elements_act_on_boxes_as_on_parameters(name):
 
 
 def test_matching_spreads_from_what_has_an_order():
-    network = CASES["mlp relu"].make()
-    spec = spec_of(network)
+    network, spec = zoo.known("mlp relu")
     plan = schedule.plan(spec)
     sides = [spec.permutations[step.groups[0]].axes[0].path for step in plan.first]
     assert [side.split("/")[1] for side in sides] == ["Dense_0", "Dense_1"]
@@ -245,7 +241,7 @@ def test_matching_spreads_from_what_has_an_order():
 
 @pytest.mark.parametrize("name", ["mlp relu", "residual", "transformer stacked"])
 def test_steps_of_a_round_do_not_depend_on_one_another(name):
-    plan = schedule.plan(spec_of(CASES[name].make()))
+    plan = schedule.plan(zoo.known(name)[1])
     assert sorted(step for steps in plan.rounds for step in steps) == list(
         range(len(plan.again))
     )
@@ -268,8 +264,7 @@ def test_groups_with_others_between_them_are_matched_at_once():
 
 
 def test_random_starts_are_never_worse():
-    network = CASES["mlp silu"].make()
-    spec = spec_of(network)
+    network, spec = zoo.known("mlp silu")
     for seed in range(3):
         other = fill(network.params, seed + 1)
         alone = symmetry.match_weights(spec, other, network.params)
@@ -284,16 +279,14 @@ def test_random_starts_are_never_worse():
 
 
 def test_traced_networks_are_refused():
-    network = CASES["mlp relu"].make()
-    spec = spec_of(network)
+    network, spec = zoo.known("mlp relu")
     match = jax.jit(lambda p: symmetry.match_weights(spec, p, network.params))
     with pytest.raises(TypeError, match="`params` must be arrays, got some that"):
         match(network.params)
 
 
 def test_parameters_of_another_network_are_refused():
-    network, other = CASES["mlp relu"].make(), CASES["mlp equinox"].make()
-    spec = spec_of(network)
+    (network, spec), other = zoo.known("mlp relu"), CASES["mlp equinox"].make()
     with pytest.raises(ValueError, match=r"`params` has no leaf `params/Dense_0/bias`"):
         symmetry.match_weights(spec, other.params, network.params)
     with pytest.raises(ValueError, match=r"`params` has no leaf `params/Dense_0/bias`"):
@@ -311,8 +304,7 @@ def test_a_network_without_permutations_is_refused():
 
 
 def test_draws_that_are_not_finite_are_named():
-    network = CASES["mlp relu"].make()
-    spec = spec_of(network)
+    network, spec = zoo.known("mlp relu")
     draws = jax.tree.map(
         lambda leaf: np.tile(leaf, (2, 3) + (1,) * leaf.ndim), network.params
     )

@@ -296,7 +296,8 @@ def test_checks_stop_at_the_first_fault_and_name_it(machine):
         "ruff format --check",
         "basedpyright ",
         "lint-imports ",
-        "pytest --numprocesses auto --maxprocesses 8 --dist loadscope -k hmc",
+        "pytest --numprocesses auto --maxprocesses 8 --dist loadscope "
+        "--no-loadscope-reorder -k hmc",
     ]
     assert output.endswith("-k hmc\n"), "pytest has the last word"
 

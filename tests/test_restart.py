@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_contract import StopAtThirdChunk
+from test_contract import StopAfterChunks
 
 from symjax import mesh, run, store
 from symjax.run import trouble
@@ -82,12 +82,16 @@ def test_a_run_that_is_stopped_all_the_time_restarts_the_same_chains(
 ):
     whole = sample(num_draws=4, num_warmup=60)
     monkeypatch.setattr("symjax.run.loop.CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr("symjax.run.signals.Signal", StopAtThirdChunk)
-    kept, messages = run.NewRun(tmp_path / "run"), ()
+    # Also right before chains are restarted, at iteration 30 of 64, and right after.
+    monkeypatch.setattr(StopAfterChunks, "number", 10)
+    monkeypatch.setattr("symjax.run.signals.Signal", StopAfterChunks)
+    kept, messages, stops = run.NewRun(tmp_path / "run"), (), []
     while isinstance(kept, run.NewRun) or not kept.committed.finished:
         with contextlib.suppress(run.Stopped):
             messages = sample(num_draws=4, num_warmup=60, store=kept).messages
         kept = store.open(tmp_path / "run")
+        stops.append(kept.committed.iteration)
+    assert stops == [10, 20, 30, 40, 50, 60, 64]
     np.testing.assert_array_equal(kept.read(), whole.draws)
     assert messages == whole.messages
 

@@ -1,5 +1,7 @@
 """Rounded products: exact where nothing is to be rounded, rounded as NumPy rounds."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -105,6 +107,48 @@ def test_gradients_are_of_numbers_that_numpy_rounds(name):
     expected = low(x).T @ to_hidden, hidden.T @ low(back)
     for found, gradient in zip(pull(back)[0], expected, strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_products_in_a_loop_are_rounded_as_those_of_its_steps(name):
+    """The state does not vary at first, and does after a step."""
+
+    def start(params, x):
+        return jnp.zeros((x.shape[1], len(params["b"])))
+
+    def step(params, state, now):
+        new = jnp.tanh(now @ params["a"] + state @ params["b"])
+        return new, jnp.sin(new @ params["c"])
+
+    def in_a_loop(params, x):
+        state, rest = jax.lax.scan(partial(step, params), start(params, x), x, unroll=2)
+        return jnp.sum(rest, 0) + state @ params["c"]
+
+    def one_by_one(params, x):
+        state, total = start(params, x), 0.0
+        for now in x:
+            state, one = step(params, state, now)
+            total += one
+        return total + state @ params["c"]
+
+    generator = np.random.default_rng(4)
+    sizes = {"a": (3, 4), "b": (4, 4), "c": (4, 2), "x": (3, 5, 3)}
+    params = {k: generator.normal(size=v).astype("f4") for k, v in sizes.items()}
+    x = params.pop("x")
+    for function in (lambda f: f(params, x), lambda f: gradients(f, params, x)):
+        loop, steps, exact = map(
+            function,
+            (
+                round_products(in_a_loop, name),
+                round_products(one_by_one, name),
+                in_a_loop,
+            ),
+        )
+        for ours, theirs, full in zip(
+            *map(jax.tree.leaves, (loop, steps, exact)), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+            assert np.max(np.abs(ours - full)) > 1e-4
 
 
 @pytest.mark.parametrize("name", HALVES)

@@ -471,9 +471,10 @@ def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
     assert 0 < done.iteration < 350
     expected = f"Stopped at iteration {done.iteration} of 350, with {done.num_draws}"
     assert expected in last
-    process = start_program(path)
-    process.communicate(timeout=200)
-    assert_same_run(path, uninterrupted)
+    if kind == signal.SIGTERM:  # What was saved is the same.
+        process = start_program(path)
+        process.communicate(timeout=200)
+        assert_same_run(path, uninterrupted)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])

@@ -94,6 +94,7 @@ def test_the_exponents_rise_to_one_and_the_moves_are_accepted(results):
         assert (result.acceptance > 0.5).all()
 
 
+@pytest.mark.slow
 def test_a_small_network_against_long_chains():
     """Where the prior is far from the posterior, and units can be exchanged."""
     log_posterior, data = cases.log_posterior(), cases.data()

@@ -1,11 +1,13 @@
 """What a command waits for before it computes: imports and compiled programs."""
 
 import io
+import os
 import subprocess
 import sys
 
 import jax
 import pytest
+from commands import symjax
 from rich.console import Console
 
 from symjax.cli import compilations
@@ -71,6 +73,17 @@ def test_a_folder_that_cannot_be_made_is_told_and_not_used(keep, monkeypatch, tm
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert "not kept" in keep()
     assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize("words", [("sample", "--help"), ("list", "--help")])
+def test_help_that_nobody_reads_to_its_end_ends_in_silence(words, monkeypatch, capfd):
+    """More than the pipe's buffer of Python holds, and less."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        symjax(*words, code=1)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_run_imports_nothing_that_only_draws_or_evaluates():

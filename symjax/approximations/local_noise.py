@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array, Int
 
-from symjax.rounding import bind
+from symjax.jaxprs import bind
 from symjax.types import Key, Params
 
 

@@ -44,15 +44,17 @@ def main() -> None:
         SystemExit: with the exit code, if that is not 0.
     """
     words, behind = rehearsal.split(sys.argv[1:])
-    command = tyro.cli(
-        Command,
-        prog="symjax",
-        args=words,
-        description=(
-            "Reference posteriors of Bayesian neural networks, and how approximate "
-            "methods compare with them. `symjax demo` shows all of it in two minutes."
-        ),
-    )
+    with ending.ended_by_reader():
+        command = tyro.cli(
+            Command,
+            prog="symjax",
+            args=words,
+            description=(
+                "Reference posteriors of Bayesian neural networks, and how approximate "
+                "methods compare with them. `symjax demo` shows all of it in two "
+                "minutes."
+            ),
+        )
     # A run that samples takes the signal itself, saves, and says how to continue.
     signal.signal(signal.SIGTERM, ending.terminate)
     ending.give_threads()

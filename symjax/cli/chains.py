@@ -52,7 +52,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     starts.check_groups(command, mesh)
     command, built = _build_on_all(command, kept)
     command = methods.with_fitting_batch(command, built, console)
-    command = warmups.with_mass_matrix(command, console)
+    command = warmups.with_num_warmup(command, console)
     algorithm = methods.build(command, built)
     if kept is not None:
         records.check_data(kept, built)

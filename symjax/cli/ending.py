@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,7 +107,10 @@ def refuse_several(name: str, processes: Processes | None) -> None:
         ValueError: if this is one of several.
     """
     number = os.environ.get("SYMJAX_NUM_PROCESSES", "1")
-    typed = processes not in (None, Processes(), Processes(distributed="off"))
+    # Devices there may be several of.
+    own = {"mesh": None, "chains_at_once": None}
+    several = None if processes is None else replace(processes, **own)
+    typed = several not in (None, Processes(), Processes(distributed="off"))
     if number != "1" or typed:
         how = "these options" if typed else f"SYMJAX_NUM_PROCESSES, which is {number}"
         raise ValueError(
@@ -133,6 +137,24 @@ def explained() -> Iterator[None]:
         end_by_signal(error)
     except Exception as error:
         end_by_error(error)
+
+
+@contextlib.contextmanager
+def ended_by_reader() -> Iterator[None]:
+    """End silently where nobody reads any further, as rich does: `--help | head -1`.
+
+    Raises:
+        SystemExit: with 1.
+    """  # noqa: DOC502
+    try:
+        try:
+            yield
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        # For what Python itself flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def end_all() -> None:

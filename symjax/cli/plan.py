@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from symjax import hosts, mesh as meshes, trees
-from symjax.cli import bias, estimates, fitting, methods
+from symjax.cli import bias, estimates, fitting, methods, warmups
 from symjax.cli.options import Estimate, Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.store import Commit
@@ -19,6 +19,9 @@ from symjax.types import Algorithm, Approximation
 
 
 REPEATS = 5
+
+OF_A_LENGTH = ("hmc", "dynamic_hmc", "chees", "split_hmc", "adjusted_mclmc")
+"""Samplers whose trajectories take more gradients of a smaller step."""
 
 
 def show(
@@ -142,8 +145,26 @@ def _rows(
         + (f", after {done.iteration:,} that are done" if done.iteration else ""),
         "gradients": f"{work.per_iteration:,} an iteration, {work.num_gradients:,} in "
         "all for each chain, of "
-        + ("the whole data set" if size is None else f"{size} examples"),
+        + ("the whole data set" if size is None else f"{size} examples")
+        + _at_step_size(command),
     }
+
+
+def _at_step_size(command: Sample | Fit) -> str:
+    """At which step size gradients are counted, where the run will have another."""
+    if isinstance(command, Fit) or command.sampler not in OF_A_LENGTH:
+        return ""
+    options: Any = getattr(command, command.sampler)
+    if getattr(options, "num_steps", None) is not None:
+        return ""
+    if warmups.picks_step_size(command):
+        return (
+            f", if the step size were {options.step_size:g}: --warmup auto picks "
+            "another, with which there may be many times as many"
+        )
+    if options.num_warmup:
+        return ", at the first step size, which the warm-up adapts"
+    return ""
 
 
 def _costs(
@@ -175,7 +196,8 @@ def _costs(
         + (" together" if work.num_groups == 1 else "")
         + ("" if timed.scratch is not None else ", as given"),
         "estimated time": f"{_duration(total)}, without compiling"
-        + (" and without the optimised starts" if _starts_from_map(command) else ""),
+        + (" and without the optimised starts" if _starts_from_map(command) else "")
+        + (", at that step size" if _at_step_size(command) else ""),
     }
 
 

@@ -42,12 +42,11 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads
     # of XLA's pool on a CPU with few cores, where several run at a time.
     params = jax.lax.map(built.init, keys)
-    start = "init" if isinstance(command, Fit) or not optimised else command.start
-    if start == "prior":
+    if isinstance(command, Fit) or command.start == "init" or not optimised:
+        return params
+    if command.start == "prior":
         prior = built.log_posterior.prior
         return jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
-    if start == "init":
-        return params
     # One optimised start for each chain, from its own initialisation.
     options = Ensemble(num_steps=command.map_steps, batch_size=None)
     fitted = run.fit(

@@ -174,8 +174,8 @@ def _advise(command: Sweep, console: Console) -> None:
 def _execute(planned: Sample, console: Console) -> None:
     path: Any = planned.out
     if (path / "config.json").exists():
-        minutes = planned.max_minutes
-        chains.execute(Sample(resume=path, max_minutes=minutes), console)
+        now = {name: getattr(planned, name) for name in ("max_minutes", "processes")}
+        chains.execute(Sample(resume=path, **now), console)
     else:
         chains.execute(planned, console)
 

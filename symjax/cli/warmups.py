@@ -48,21 +48,31 @@ def check(command: Sample) -> None:
         )
 
 
-def with_mass_matrix(command: Sample | Fit, console: Console) -> Sample | Fit:
-    """The command; a default warm-up grows to what learning a mass matrix takes."""
+def with_num_warmup(command: Sample | Fit, console: Console) -> Sample | Fit:
+    """The command; a default warm-up grows to what is to be learnt in it.
+
+    That is a mass matrix, or the step size from where `--warmup auto` has it begin.
+    """
     if not isinstance(command, Sample):
         return command
     given: Any = getattr(command, command.sampler)
     matrix = getattr(given, "mass_matrix", "unit")
-    if matrix not in NUM_WARMUP or given.num_warmup != type(given)().num_warmup:
+    if matrix in NUM_WARMUP:
+        number, why = NUM_WARMUP[matrix], f"a {matrix} mass matrix is learnt in windows"
+    elif command.warmup == "auto":
+        number, why = tuning.NUM_WARMUP, tuning.WHY_NUM_WARMUP
+    else:
         return command
-    number = NUM_WARMUP[matrix]
-    if number <= given.num_warmup:
+    if given.num_warmup != type(given)().num_warmup or number <= given.num_warmup:
         return command
-    console.print(
-        f"Picked {number} iterations of warm-up: {_why(matrix)}.", highlight=False
-    )
+    console.print(f"Picked {number} iterations of warm-up: {why}.", highlight=False)
     return replace(command, **{command.sampler: replace(given, num_warmup=number)})
+
+
+def picks_step_size(command: Sample) -> bool:
+    """Whether the first step size is yet to be found from the starts."""
+    given: Any = getattr(command, command.sampler)
+    return command.warmup == "auto" and given.step_size == type(given)().step_size
 
 
 def tune(command: Sample, built: Posterior, params: Params, console: Console) -> Sample:
@@ -83,10 +93,9 @@ def tune(command: Sample, built: Posterior, params: Params, console: Console) ->
         chains_at_once=command.processes.chains_at_once,
     )
     given: Any = getattr(command, command.sampler)
-    default = type(given)()
-    step, length, warmup = suggestion.reasons
+    step, length, _ = suggestion.reasons
     said, picked = [], {}
-    if given.step_size == default.step_size:
+    if picks_step_size(command):
         size = suggestion.step_size
         is_mala = command.sampler == "mala"
         picked["step_size"] = size**2 / 2 if is_mala else size
@@ -94,20 +103,7 @@ def tune(command: Sample, built: Posterior, params: Params, console: Console) ->
     matrix = getattr(given, "mass_matrix", "unit")
     if getattr(given, "trajectory_length", None) == "rule" and matrix == "unit":
         said.append(length)
-    if given.num_warmup == default.num_warmup:
-        number = NUM_WARMUP.get(matrix, suggestion.num_warmup)
-        picked["num_warmup"] = max(number, default.num_warmup)
-        if number == picked["num_warmup"] == suggestion.num_warmup:
-            said.append(warmup)
-        else:
-            said.append(f"{picked['num_warmup']} iterations of warm-up: {_why(matrix)}")
     picked = hosts.share(picked)
     for sentence in said:
         console.print(f"Picked {sentence}.", highlight=False)
     return replace(command, **{command.sampler: replace(given, **picked)})
-
-
-def _why(matrix: str) -> str:
-    if matrix == "unit":
-        return "what this sampler adapts takes as many"
-    return f"a {matrix} mass matrix is learnt in windows"

@@ -1,5 +1,6 @@
 """`load`: from a name to train and test examples."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -155,7 +156,9 @@ def _prepared(
     name: str, split: str | None, files: list[Path], make: Callable[[], Arrays]
 ) -> Dataset:
     """The data set that was prepared before, or is now, if that pays."""
-    place = prepared.place([name, str(split)], files)
+    # A file is the same one however it is named: by which folder, through which link.
+    known = os.path.realpath(name) if name.endswith(".npz") else name
+    place = prepared.place([known, str(split)], files)
     if place is None:
         return _dataset(name, make())
     entry = prepared.read(place)
@@ -169,7 +172,7 @@ def _prepared(
         entry = prepared.read(place)
         if entry is None:
             return dataset
-    return _put_together(*entry)
+    return _put_together(*entry)._replace(name=name)
 
 
 PARTS = ("train", "test")

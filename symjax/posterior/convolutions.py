@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import jax
 from jax.extend import core
 
-from symjax.rounding import bind, rerun
+from symjax.jaxprs import bind, rerun
 
 
 Result = TypeVar("Result")

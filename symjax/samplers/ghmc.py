@@ -112,25 +112,13 @@ def build(
         >>> algorithm = build(log_density, step_size=0.5, damping=1.0)
         >>> state = algorithm.init(jax.random.key(0), jnp.zeros(3), None)
         >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state, None)
-    """
-    checks.positive(
-        step_size=step_size, damping=damping, divergence_threshold=divergence_threshold
-    )
-    checks.at_least(0, num_warmup=num_warmup)
-    given = (step_size is not None) + (damping is not None)
-    if given != (0 if num_warmup else 2):
-        raise ValueError(
-            "Give either a `num_warmup` or both `step_size` and `damping`, got "
-            f"{num_warmup}, {step_size} and {damping}."
-        )
+    """  # noqa: DOC502
+    checks.positive(divergence_threshold=divergence_threshold)
+    _check(step_size, damping, num_warmup)
 
     def init(key: Key, params: Params, data: Any) -> State:
-        if num_warmup and mesh.knows_chains() and mesh.num_chains() < LEAST_CHAINS:
-            raise ValueError(
-                f"A warm-up of generalised HMC needs at least {LEAST_CHAINS} chains, "
-                f"whose spread it uses; got {mesh.num_chains()}. Give `step_size` and "
-                "`damping`, or use `hmc`."
-            )
+        if num_warmup:
+            _require_chains()
         momentum_key, slice_key = jax.random.split(key)
         first = Adaptation(
             jnp.log(jnp.asarray(step_size or 1e-3, float)),
@@ -158,6 +146,36 @@ def build(
         )
 
     return Algorithm(init, step, num_warmup)
+
+
+def _check(step_size: float | None, damping: float | None, num_warmup: int) -> None:
+    """Require a warm-up, or what it would find.
+
+    Raises:
+        ValueError: if there are both or neither.
+    """
+    checks.positive(step_size=step_size, damping=damping)
+    checks.at_least(0, num_warmup=num_warmup)
+    given = (step_size is not None) + (damping is not None)
+    if given != (0 if num_warmup else 2):
+        raise ValueError(
+            "Give either a `num_warmup` or both `step_size` and `damping`, got "
+            f"{num_warmup}, {step_size} and {damping}."
+        )
+
+
+def _require_chains() -> None:
+    """Require as many chains as a warm-up takes, where their number is known.
+
+    Raises:
+        ValueError: if there are fewer.
+    """
+    if mesh.knows_chains() and mesh.num_chains() < LEAST_CHAINS:
+        raise ValueError(
+            f"A warm-up of generalised HMC needs at least {LEAST_CHAINS} chains, "
+            f"whose spread it uses; got {mesh.num_chains()}. Give `step_size` and "
+            "`damping`, or use `hmc`."
+        )
 
 
 def _transition(

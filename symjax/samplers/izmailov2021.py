@@ -137,10 +137,7 @@ def build(
         gradient = optax.tree.scale(imitated_devices, gradient)
         mean_square, mass = (), optax.tree.ones_like(gradient)
         if preconditioner:
-            mean_square = optax.tree.update_moment(
-                gradient, state.mean_square, DECAY, 2
-            )
-            mass = jax.tree.map(lambda v: DAMPING + jnp.sqrt(v), mean_square)
+            mean_square, mass = _precondition(state.mean_square, gradient)
         spread = jnp.sqrt(2 * (1 - momentum_decay) * share)
         root = jnp.sqrt(size)
         momentum = jax.tree.map(
@@ -157,6 +154,12 @@ def build(
         return state, Info(value, size)
 
     return Algorithm(init, step, num_warmup, schedule)
+
+
+def _precondition(mean_square: Params, gradient: Params) -> tuple[Params, Params]:
+    """The running mean square with this gradient, and the mass of each parameter."""
+    mean_square = optax.tree.update_moment(gradient, mean_square, DECAY, 2)
+    return mean_square, jax.tree.map(lambda v: DAMPING + jnp.sqrt(v), mean_square)
 
 
 def _check(momentum_decay: float, preconditioner: str | None) -> None:

@@ -76,13 +76,8 @@ def build(
         >>> algorithm = build(
         ...     log_posterior, step_size=0.01, trajectory_length=0.5, num_blocks=8
         ... )  # doctest: +SKIP
-    """
-    checks.at_least(2, num_blocks=num_blocks)
-    if not hasattr(log_posterior, "block"):
-        raise TypeError(
-            "`log_posterior` must have a `block` of the data, got "
-            f"{type(log_posterior).__name__}. Make it with `posterior.build`."
-        )
+    """  # noqa: DOC502
+    _check(log_posterior, num_blocks)
     adapting = warmup.build(
         step_size, num_warmup=num_warmup, target_acceptance=target_acceptance
     )
@@ -125,6 +120,20 @@ def build(
         return State(new.position, new.logdensity, iteration, adaptation), info
 
     return Algorithm(init, step, num_warmup)
+
+
+def _check(log_posterior: Any, num_blocks: int) -> None:
+    """Require blocks, and two or more of them.
+
+    Raises:
+        TypeError: if `log_posterior` has none.
+    """
+    checks.at_least(2, num_blocks=num_blocks)
+    if not hasattr(log_posterior, "block"):
+        raise TypeError(
+            "`log_posterior` must have a `block` of the data, got "
+            f"{type(log_posterior).__name__}. Make it with `posterior.build`."
+        )
 
 
 def integrate(

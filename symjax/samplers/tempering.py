@@ -98,17 +98,9 @@ def build(
         return index, jnp.asarray(ladder, float)[index]
 
     def init(key: Key, params: Params, data: Any) -> Any:
-        if mesh.knows_chains() and mesh.num_chains() % len(ladder):
-            raise ValueError(
-                f"The chains must be a multiple of the {len(ladder)} `temperatures`, "
-                f"got {mesh.num_chains()} chains."
-            )
+        _check_chains(len(ladder))
         state = make(_Tempered(log_density, rung()[1])).init(key, params, data)
-        if not hasattr(state, "log_density") or not hasattr(state, "gradient"):
-            raise TypeError(
-                "`make` must build a sampler whose state holds `log_density` and "
-                f"`gradient`, such as hmc, got {type(state).__module__}."
-            )
+        _check_state(state)
         return state
 
     def step(key: Key, state: Any, data: Any) -> tuple[Any, Info]:
@@ -150,6 +142,32 @@ def _check_ladder(temperatures: Sequence[float]) -> np.ndarray:
             f"got {tuple(temperatures)}."
         )
     return ladder
+
+
+def _check_chains(num_temperatures: int) -> None:
+    """Require whole ladders of chains, where their number is known.
+
+    Raises:
+        ValueError: if one is not whole.
+    """
+    if mesh.knows_chains() and mesh.num_chains() % num_temperatures:
+        raise ValueError(
+            f"The chains must be a multiple of the {num_temperatures} `temperatures`, "
+            f"got {mesh.num_chains()} chains."
+        )
+
+
+def _check_state(state: Any) -> None:
+    """Require what a swap exchanges.
+
+    Raises:
+        TypeError: if the state of the sampler lacks it.
+    """
+    if not hasattr(state, "log_density") or not hasattr(state, "gradient"):
+        raise TypeError(
+            "`make` must build a sampler whose state holds `log_density` and "
+            f"`gradient`, such as hmc, got {type(state).__module__}."
+        )
 
 
 def swap_rates(info: Info, num_temperatures: int) -> Float[np.ndarray, " pair"]:

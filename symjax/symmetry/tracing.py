@@ -14,9 +14,8 @@ import jax
 from jax.extend import core
 
 from symjax import trees
-from symjax.rounding import bind
+from symjax.jaxprs import bind, scan_counts
 from symjax.symmetry.inference.rules import RULES
-from symjax.symmetry.inference.rules.calls import scan_counts
 from symjax.symmetry.inference.unification import Node, positions
 from symjax.symmetry.inference.walk import Relation, Rule, Value, Walk
 from symjax.symmetry.spec import Factor, Group

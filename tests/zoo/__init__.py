@@ -1,5 +1,9 @@
 """Small networks of every kind, each with the symmetry groups that it has."""
 
+import functools
+
+from symjax import symmetry
+from symjax.symmetry import Spec
 from zoo import (
     attention,
     convolutional,
@@ -24,3 +28,10 @@ CASES: list[Case] = [
 
 
 CONTROLS: list[Control] = [*order.CONTROLS, *entangled.CONTROLS, *values.CONTROLS]
+
+
+@functools.cache
+def known(name: str) -> tuple[Network, Spec]:
+    """A network by its name, and its symmetries as they are found."""
+    network = next(case for case in CASES if case.name == name).make()
+    return network, symmetry.infer(network.apply, network.params, network.x)

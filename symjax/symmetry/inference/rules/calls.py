@@ -1,25 +1,19 @@
 """Rules of operations that hold a program: it is walked in their place."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.extend import core
 
+from symjax.jaxprs import opened, scan_counts
 from symjax.symmetry.inference.rules.elementwise import entrywise, own_links
 from symjax.symmetry.inference.unification import Node
 from symjax.symmetry.inference.walk import NOTHING, SAME, Law, Link, Rule, Value, Walk
 
 
-def _open(jaxpr: Any) -> tuple[core.Jaxpr, list[Any]]:
-    if isinstance(jaxpr, core.ClosedJaxpr):
-        return jaxpr.jaxpr, list(jaxpr.consts)
-    return jaxpr, []
-
-
 def _call(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value] | None:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         if name in eqn.params:
-            jaxpr, consts = _open(eqn.params[name])
+            jaxpr, consts = opened(eqn.params[name])
             if len(jaxpr.invars) == len(operands):
                 return walk.run(jaxpr, consts, operands)
     return None
@@ -47,7 +41,7 @@ def _enter(
 
 def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     num_consts, num_carry = scan_counts(eqn.params)
-    jaxpr, jaxpr_consts = _open(eqn.params["jaxpr"])
+    jaxpr, jaxpr_consts = opened(eqn.params["jaxpr"])
     consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
     stacks = operands[num_consts + num_carry :]
     step = Node(eqn.params["length"])
@@ -77,21 +71,13 @@ def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     return outs
 
 
-def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many operands are constants, and how many are carried."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carry, _ = map(list, params["ft_in"].unpack())  # from jax 0.11
-    return len(consts), len(carry)
-
-
 def _while(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond_consts, operands = operands[:num_cond], operands[num_cond:]
     body_consts, init = operands[:num_body], operands[num_body:]
     carry = _enter(walk, init, operands)
     for name, consts in (("cond_jaxpr", cond_consts), ("body_jaxpr", body_consts)):
-        jaxpr, jaxpr_consts = _open(eqn.params[name])
+        jaxpr, jaxpr_consts = opened(eqn.params[name])
         results = walk.run(jaxpr, jaxpr_consts, [*consts, *carry])
     for before, after in zip(carry, results, strict=True):
         _equal(walk, before, after)
@@ -103,7 +89,7 @@ def _cond(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     walk.relate(which, (), (), (), ())
     branches = []
     for branch in eqn.params["branches"]:
-        jaxpr, consts = _open(branch)
+        jaxpr, consts = opened(branch)
         branches.append(walk.run(jaxpr, consts, rest))
     outs = []
     for choices in zip(*branches, strict=True):
