@@ -150,6 +150,19 @@ def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):
     assert found[0].median < 10
 
 
+def test_chains_that_stand_still_have_no_effective_draws(scripts):
+    sample_size = scripts("benchmarks.sampling").sample_size
+    draws = np.random.default_rng(0).standard_normal((2, 50, 3))
+    assert 30 < sample_size(draws) < 200
+    draws[1] = draws[1, :1]
+    assert np.isnan(sample_size(draws))
+
+
+def test_a_problem_says_how_many_examples_there_are(scripts):
+    made = scripts("benchmarks.problems").build("digits", "tiny", num_examples=10**6)
+    assert made.name.startswith("digits, 1,437 examples")
+
+
 @pytest.mark.slow
 def test_all_peers_run_side_by_side(scripts, tmp_path, monkeypatch):
     words = f"benchmark peers --scale tiny --out {tmp_path}"

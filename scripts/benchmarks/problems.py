@@ -89,7 +89,7 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     size = sum(
         leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     )
-    words = f"{name}, {count:,} examples, {size:,} parameters"
+    words = f"{name}, {len(data.y):,} examples, {size:,} parameters"
     return Problem(words, log_density, data, init, network.apply, test)
 
 
