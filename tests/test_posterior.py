@@ -1,5 +1,6 @@
 """The log posterior against float64, and its one pass over micro-batches."""
 
+import math
 from functools import partial
 
 import cases
@@ -199,9 +200,11 @@ def test_a_chosen_micro_batch_fits_and_is_even():
     assert choose(log_posterior, PARAMS, data, max_bytes=10**9) is None
     sizes = [
         choose(log_posterior, PARAMS, data, max_bytes=budget)
-        for budget in (2_000, 20_000)
+        for budget in (2_000, 20_000, 50_000)
     ]
-    assert 1 <= sizes[0] < sizes[1] < 1000
+    assert 1 <= sizes[0] < sizes[1] < sizes[2] < 1000
+    # None is larger than as many passes need.
+    assert all(size == math.ceil(1000 / math.ceil(1000 / size)) for size in sizes)
     halved = choose(log_posterior, PARAMS, data, max_bytes=20_000, num_chains=2)
     assert abs(halved - sizes[1] / 2) < 0.2 * sizes[1]
     with pytest.raises(ValueError, match="must hold one example for 4 chains"):
