@@ -1,11 +1,14 @@
-"""Momenta of large networks, which are drawn block by block."""
+"""Momenta of large networks, drawn block by block, and what a change decides."""
+
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
-from symjax import energies
+from symjax import energies, hamiltonian
 
 
 def test_momenta_of_many_parameters_are_independent_normals(monkeypatch):
@@ -34,3 +37,41 @@ def test_momenta_of_few_parameters_are_drawn_together():
     jax.tree.map(
         np.testing.assert_array_equal, drawn, generate_gaussian_noise(key, params)
     )
+
+
+def test_what_is_subtracted_is_in_full_precision():
+    def log_density(params, data):
+        return jnp.sum(jnp.square(data @ params))
+
+    def both(start, end, data):
+        relative = energies.relative_density(log_density, start, data)
+        return relative(end), energies.gain(log_density, data, start, end)
+
+    start, end, data = jnp.ones(3), jnp.arange(3.0), jnp.ones((2, 3))
+    equations = jax.make_jaxpr(both)(start, end, data).eqns
+    products = [eqn for eqn in equations if eqn.primitive.name == "dot_general"]
+    assert len(products) == 4
+    highest = (jax.lax.Precision.HIGHEST,) * 2
+    assert all(eqn.params["precision"] == highest for eqn in products)
+    assert both(start, end, data) == (0, 0)  # 2 (1 + 1 + 1)^2 and 2 (0 + 1 + 2)^2.
+    assert both(start, 2 * start, data) == (54, 54)
+
+
+@pytest.mark.parametrize(
+    ("change", "log_density", "log_acceptance", "is_divergent"),
+    [
+        (-2000.0, 1.0, 0.0, False),
+        (3.0, 1.0, -3.0, False),
+        (10.0, 1.0, -10.0, False),
+        (10.5, 1.0, -10.5, True),
+        (np.nan, 1.0, -np.inf, True),
+        (-1.0, np.nan, -np.inf, True),
+        (-np.inf, np.inf, -np.inf, True),
+    ],
+)
+def test_what_rises_past_the_threshold_or_is_no_number_diverged(
+    change, log_density, log_acceptance, is_divergent
+):
+    end = types.SimpleNamespace(logdensity=jnp.float32(log_density))
+    found = hamiltonian.judge(jnp.float32(change), end, 10.0)
+    assert tuple(map(float, found)) == (log_acceptance, is_divergent)

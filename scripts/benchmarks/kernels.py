@@ -160,8 +160,10 @@ def numpyro_nuts(problem, options, _):
         chain_method="vectorized",
         progress_bar=False,
     )
-    key = jax.random.key(options.seed + 1)
-    mcmc.warmup(key, init_params=problem.start, collect_warmup=False)
+    key, start = jax.random.key(options.seed + 1), problem.start
+    if options.num_chains == 1:  # It takes no axis of chains then.
+        start = jax.tree.map(lambda leaf: leaf[0], start)
+    mcmc.warmup(key, init_params=start, collect_warmup=False)
 
     def sample(repeat):
         mcmc.run(jax.random.fold_in(key, repeat), extra_fields=("num_steps",))
