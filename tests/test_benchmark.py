@@ -39,6 +39,16 @@ GROWTH = {
 }
 """What is told of how a bar grows."""
 
+CHECKS = {
+    # Of one turn, ratios of ratios hold.
+    "leapfrog": lambda of: np.isclose(
+        of["symjax over bare gradients"],
+        of["symjax over numpyro"] * of["numpyro over bare gradients"],
+    ),
+    "precision": lambda of: of["error of the accept step's"] < 1e-3,
+}
+"""What must hold of the medians by name."""
+
 
 @pytest.fixture(scope="module")
 def scripts():
@@ -73,6 +83,8 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         values = [one[key] for key in ("low", "median", "high")]
         assert None in values or values == sorted(values)
         assert one["is_met"] is None
+    check = CHECKS.get(name, lambda of: True)
+    assert check({one["name"]: one["median"] for one in found["figures"]})
 
 
 @pytest.mark.parametrize(

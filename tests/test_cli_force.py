@@ -25,6 +25,8 @@ def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
     assert precision(Sample(sampler="sghmc")) is None
     assert precision(Sample(), "regression") is None
     assert precision(Fit()) is None
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert precision(Sample()) is None
 
 
 @pytest.mark.parametrize("asked", ["float32", "bfloat16"])

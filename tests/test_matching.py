@@ -12,7 +12,7 @@ import zoo
 from zoo.network import fill, inputs, plain
 
 from symjax import symmetry, trees
-from symjax.symmetry.matching import boxes, gains, schedule
+from symjax.symmetry.matching import boxes, descent, gains, schedule
 
 
 CASES = {case.name: case for case in zoo.CASES}
@@ -324,3 +324,11 @@ def test_random_starts_need_a_key():
         symmetry.match_weights(
             spec_of(network), network.params, network.params, num_random_starts=2
         )
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_no_kernel_of_a_descent_is_searched_for_on_a_gpu(backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "jit", lambda function, **options: options)
+    options = descent._compiled_measure.__wrapped__()["compiler_options"]
+    assert options == ({"xla_gpu_autotune_level": 0} if backend == "gpu" else None)

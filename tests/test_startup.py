@@ -10,6 +10,7 @@ import pytest
 from commands import symjax
 from rich.console import Console
 
+from symjax import hosts
 from symjax.cli import compilations
 
 
@@ -64,6 +65,13 @@ def test_a_cache_that_is_switched_off_stays_off(keep, tmp_path):
         assert keep() == ""
     finally:
         jax.config.update("jax_enable_compilation_cache", True)
+    assert jax.config.jax_compilation_cache_dir is None
+    assert not (tmp_path / "symjax").exists()
+
+
+def test_of_several_processes_none_keeps_programs(keep, monkeypatch, tmp_path):
+    monkeypatch.setattr(hosts, "count", lambda: 2)
+    assert keep() == ""
     assert jax.config.jax_compilation_cache_dir is None
     assert not (tmp_path / "symjax").exists()
 

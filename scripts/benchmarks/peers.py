@@ -3,7 +3,8 @@
 One model, data, prior, step and length, in one run: HMC of symjax, of blackjax and of
 numpyro (the kernels in one loop, and numpyro's own `MCMC`), and one written in PyTorch,
 with and without `torch.compile`, where torch can be imported; it runs one chain, and is
-compared for each chain. The step is what symjax's warm-up finds, or `--step-size`.
+compared for each chain. What numpyro's `MCMC` traces and compiles again at each run is
+in its times. The step is what symjax's warm-up finds, or `--step-size`.
 """
 
 import time
