@@ -329,6 +329,6 @@ def test_random_starts_need_a_key():
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_no_kernel_of_a_descent_is_searched_for_on_a_gpu(backend, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(jax, "jit", lambda function, **options: options)
-    options = descent._compiled_measure.__wrapped__()["compiler_options"]
+    monkeypatch.setattr(jax, "jit", lambda function, **options: lambda: options)
+    options = descent._compiled_measure.__wrapped__()()["compiler_options"]
     assert options == ({"xla_gpu_autotune_level": 0} if backend == "gpu" else None)
