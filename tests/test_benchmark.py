@@ -146,6 +146,13 @@ def test_efficiency_is_of_the_work_that_a_device_has(scripts, monkeypatch):
     assert adding == {"chain=1,data=2", "chain=2,data=2"}
 
 
+def test_the_cost_of_a_store_is_what_it_adds(scripts, monkeypatch):
+    module = scripts("benchmarks.store")
+    made = lambda options, num, seconds, place: num * seconds * (1.25 if place else 1)
+    monkeypatch.setattr(module, "_sample", made)
+    assert module._delay(module.Store())[0].median == pytest.approx(25)
+
+
 def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):
     module, calls = scripts("benchmarks.peers"), []
 
