@@ -64,7 +64,7 @@ def predict(
     # Indexing a JAX array by other numbers would compile once more each time.
     leaves = [np.asarray(a) if isinstance(a, jax.Array) else a for a in leaves]
     num_chains, num_draws = sizes.pop()
-    params = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in leaves]
+    params = [_on_device(leaf.shape[2:], leaf.dtype) for leaf in leaves]
     group, batch, width, convolves = _plan(
         apply, structure.unflatten(params), x, num_draws, batch_size, max_bytes
     )
@@ -81,6 +81,11 @@ def predict(
             if progress is not None:
                 progress(chain * num_draws + stop, num_chains * num_draws)
     return result
+
+
+def _on_device(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """What becomes of such an array on a device, float32 of float64."""
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -114,7 +119,7 @@ def _plan(
     Raises:
         ValueError: If `apply` does not give (example, output).
     """
-    example = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
+    example = _on_device((1, *x.shape[1:]), x.dtype)
     jaxpr = jax.make_jaxpr(apply)(params, example)
     out = jaxpr.out_avals
     if len(out) != 1 or len(out[0].shape) != 2 or out[0].shape[0] != 1:
