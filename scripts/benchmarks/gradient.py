@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import figures, problems
-from benchmarks.problems import Name, Scale
+from benchmarks.problems import CONVOLUTIONAL, Name, Scale
 from symjax.posterior.convolutions import UNROLLED
 from symjax.posterior.force import HALVES
 
@@ -72,8 +72,9 @@ def _measure(name, built, rates, copy, options):
         compiled = program.compile()
         calls[variant] = lambda run=compiled, data=problem.data: run(params, data)
         size = min(variant[1] or math.inf, len(problem.data.y))
-        # XLA counts one pass of the loop over the chains of a convolution.
-        is_counted = name != "resnet" or options.num_chains <= UNROLLED
+        # XLA counts one pass of a loop: over an LSTM's steps, a convolution's chains.
+        has_loop = name in CONVOLUTIONAL and options.num_chains > UNROLLED
+        is_counted = not has_loop and name != "cnn_lstm"
         if variant[1] == options.micro_batch and is_counted:
             bytes_moved[variant] = _bytes_of_one(compiled, len(problem.data.y), size)
     times = figures.interleaved(calls, options.repeats)

@@ -16,7 +16,7 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.problems import Name, Scale
 
 
-NUM_STEPS = {"digits": 50, "mnist": 100, "resnet": 20}
+NUM_STEPS = {"digits": 50, "mnist": 100, "resnet": 20, "lenet": 50, "cnn_lstm": 20}
 """Leapfrogs of a transition."""
 
 
@@ -25,7 +25,8 @@ class Leapfrog:
     """A leapfrog of HMC over a bare gradient; beside blackjax and numpyro."""
 
     problems: tuple[Name, ...] = ("digits",)
-    """digits: MLP 64-32-10, mnist: MLP 784-512-512-512-10, resnet: ResNet-20-FRN."""
+    """digits: MLP 64-32-10, mnist: MLP 784-512-512-512-10, resnet: ResNet-20-FRN of
+    50,000 images, lenet: LeNet-5 of 2,000, cnn_lstm: the CNN-LSTM of 5,000 texts."""
     scale: Scale = "full"
     contenders: tuple[Literal["symjax", "blackjax", "numpyro"], ...] = (
         "symjax",
@@ -35,7 +36,7 @@ class Leapfrog:
     num_chains: int | None = None
     """Default: 4 of digits, 1 of the others."""
     num_leapfrogs: int | None = None
-    """Of a transition. Default: 50, 100 and 20."""
+    """Of a transition. Default: 50, of mnist 100, of resnet and cnn_lstm 20."""
     num_transitions: int | None = None
     """Between two looks at the clock. Default: 10 of digits, 1 of the others."""
     force: str | None = None

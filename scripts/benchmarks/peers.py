@@ -18,7 +18,7 @@ import numpy as np
 from numpyro.infer import HMC, MCMC
 
 from benchmarks import contenders, figures, problems, sampling, torch_hmc
-from benchmarks.problems import Name, Scale
+from benchmarks.problems import Scale, WithPeers
 
 
 Peer: TypeAlias = Literal[
@@ -30,7 +30,7 @@ Peer: TypeAlias = Literal[
 class Peers:
     """symjax beside blackjax, numpyro and PyTorch."""
 
-    problem: Name = "digits"
+    problem: WithPeers = "digits"
     scale: Scale = "full"
     peers: tuple[Peer, ...] = (
         "symjax", "blackjax", "numpyro", "numpyro MCMC", "torch", "torch.compile",

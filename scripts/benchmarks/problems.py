@@ -11,7 +11,9 @@ from symjax import data as datasets, densities, models, posterior
 from symjax.types import Data
 
 
-Name: TypeAlias = Literal["digits", "mnist", "resnet"]
+Name: TypeAlias = Literal["digits", "mnist", "resnet", "lenet", "cnn_lstm"]
+WithPeers: TypeAlias = Literal["digits", "mnist", "resnet"]
+CONVOLUTIONAL = ("resnet", "lenet", "cnn_lstm")
 Scale: TypeAlias = Literal["tiny", "full"]
 
 
@@ -31,6 +33,10 @@ SHAPES = {
     ("mnist", "tiny"): Shape("mlp", {"widths": (8, 8, 8)}, (16,), 50),
     ("resnet", "full"): Shape("resnet20_frn", {}, (32, 32, 3), 50_000),
     ("resnet", "tiny"): Shape("resnet20_frn", {"width": 2}, (8, 8, 3), 8),
+    ("lenet", "full"): Shape("lenet", {}, (32, 32, 3), 2_000),
+    ("lenet", "tiny"): Shape("lenet", {}, (12, 12, 1), 8),
+    ("cnn_lstm", "full"): Shape("cnn_lstm", {}, (100,), 5_000),
+    ("cnn_lstm", "tiny"): Shape("cnn_lstm", {"num_words": 50}, (12,), 8),
 }
 
 
@@ -71,7 +77,12 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     shape = SHAPES[name, scale]
     count = num_examples or shape.num_examples
     network = models.build(shape.model, num_outputs=10, **shape.options)
-    data, test = _digits(count) if name == "digits" else _made_up(shape.inputs, count)
+    if name == "digits":
+        data, test = _digits(count)
+    else:
+        data, test = _made_up(shape.inputs, count)
+    if name == "cnn_lstm":
+        data, test = (_read_as_words(part, network.num_words) for part in (data, test))
     data, test = jax.tree.map(jnp.asarray, (data, test))
     precision, _, kernels = (force or "").partition(", ")
     fused = models.fused.find(network) if kernels == "fused" else None
@@ -157,3 +168,9 @@ def _made_up(inputs, count):
         return Data(x.astype(np.float32), y, np.ones(count, bool))
 
     return examples(count), examples(min(count, 1000))
+
+
+def _read_as_words(data, num_words):
+    """Numbers as ids of words, the smallest number as the first."""
+    ids = np.clip((data.x + 4) / 8, 0, 1 - 1e-6) * num_words
+    return data._replace(x=ids.astype(np.int32))

@@ -33,7 +33,7 @@ NUM_HEAVY = 12
 class Startup:
     """Seconds of imports, and of compiling HMC of each network."""
 
-    problems: tuple[Name, ...] = ("digits", "mnist", "resnet")
+    problems: tuple[Name, ...] = ("digits", "mnist", "resnet", "lenet", "cnn_lstm")
     scale: Scale = "full"
     imports: tuple[str, ...] = tuple(IMPORTS)
     repeats: int = 5
