@@ -39,14 +39,14 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     """Where the chains or members start; only their shapes if not `optimised`."""
     start_key, _, map_key = split_keys(command)
     keys = jax.random.split(start_key, num_chains(command))
+    if isinstance(command, Sample) and command.start == "prior":
+        prior = built.log_posterior.prior
+        return jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
     # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads
     # of XLA's pool on a CPU with few cores, where several run at a time.
     params = jax.lax.map(built.init, keys)
     if isinstance(command, Fit) or command.start == "init" or not optimised:
         return params
-    if command.start == "prior":
-        prior = built.log_posterior.prior
-        return jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
     # One optimised start for each chain, from its own initialisation.
     options = Ensemble(num_steps=command.map_steps, batch_size=None)
     fitted = run.fit(
