@@ -15,7 +15,7 @@ import pytest
 
 COMMANDS = {
     "leapfrog": "--contenders symjax numpyro",
-    "gradient": "--forces float32 bfloat16 --micro-batches 30",
+    "gradient": "--forces float32 bfloat16 --micro-batches 30 --num-gradients 100",
     "chains": "--meshes chain=1,data=2",
     "memory": "--contenders symjax --problems digits --micro-batches 30",
     "store": "",
@@ -40,6 +40,12 @@ GROWTH = {
 """What is told of how a bar grows."""
 
 CHECKS = {
+    # Bytes of a gradient: 100 inputs of 64 numbers, several times.
+    "gradient": lambda of: (
+        3e4
+        < of["share of the copy rate"] / 100 * of["copy"] * 1e9 * of["a gradient"] / 1e3
+        < 3e6
+    ),
     # Of one turn, ratios of ratios hold.
     "leapfrog": lambda of: np.isclose(
         of["symjax over bare gradients"],
