@@ -66,6 +66,15 @@ def pytest_collection_finish():
     gc.set_threshold(10_000, 10, 10)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _programs_of_one_file():
+    """A worker that kept all compiled programs would hold 4 GB of them at the end."""
+    yield
+    import jax  # Not before the settings above.
+
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real data sets that the repository doesn't hold."""
