@@ -45,7 +45,7 @@ def _run(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
     if eqn.primitive.name != "conv_general_dilated":
         return bind(eqn, values)
     on_cpu = jax.default_backend() == "cpu"
-    return [_one_by_one(partial(_in_order if on_cpu else _as_it_is, eqn))(*values)]
+    return [_one_by_one(partial(_in_order if on_cpu else _bind, eqn))(*values)]
 
 
 def _one_by_one(convolve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -80,10 +80,6 @@ def _one_by_one(convolve: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         lambda tangent, _, maps, kernel: convolve(maps, tangent),
     )
     return differentiable
-
-
-def _as_it_is(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:
-    return _bind(eqn, maps, kernel)
 
 
 def _in_order(eqn: core.JaxprEqn, maps: Any, kernel: Any) -> Any:

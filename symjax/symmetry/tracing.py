@@ -14,7 +14,7 @@ import jax
 from jax.extend import core
 
 from symjax import trees
-from symjax.jaxprs import bind, scan_counts
+from symjax.jaxprs import bind, opened, scan_counts
 from symjax.symmetry.inference.rules import RULES
 from symjax.symmetry.inference.unification import Node, positions
 from symjax.symmetry.inference.walk import Relation, Rule, Value, Walk
@@ -191,9 +191,7 @@ def _call(
 ) -> tuple[list[Any], dict[int, Any]]:
     names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
     inner = next(eqn.params[name] for name in names if name in eqn.params)
-    if isinstance(inner, core.ClosedJaxpr):
-        return evaluate(inner.jaxpr, inner.consts, operands, visits, path)
-    return evaluate(inner, (), operands, visits, path)
+    return evaluate(*opened(inner), operands, visits, path)
 
 
 def _scan(
@@ -202,14 +200,14 @@ def _scan(
     visits: Sequence[tuple[Path, Visit]],
     path: Path,
 ) -> tuple[list[Any], dict[int, Any]]:
-    inner = eqn.params["jaxpr"]
+    inner = opened(eqn.params["jaxpr"])
     num_consts, num_carry = scan_counts(eqn.params)
     consts, carry = operands[:num_consts], operands[num_consts:][:num_carry]
     stacks = operands[num_consts + num_carry :]
 
     def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], Any]:
         arguments = [*consts, *carry, *slices]
-        results, kept = evaluate(inner.jaxpr, inner.consts, arguments, visits, path)
+        results, kept = evaluate(*inner, arguments, visits, path)
         return results[:num_carry], (results[num_carry:], kept)
 
     options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
