@@ -183,6 +183,18 @@ def test_chains_know_of_each_other(num_devices):
     np.testing.assert_array_equal(gathered, np.tile(values, (8, 1)))
 
 
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_a_single_chain_has_no_axis_in_products(num_chains):
+    """Whose batch of one would be slower on a GPU."""
+    weights = jax.random.normal(jax.random.key(0), (num_chains, 3, 2))
+    x = jax.random.normal(jax.random.key(1), (4, 3))
+    program = mesh.vmap_chains(lambda w, x: x @ w, (0, None))
+    text = str(jax.make_jaxpr(program)(weights, x))
+    made = re.findall(r"f32\[([0-9,]+)\] = dot_general", text)
+    assert (made == ["4,2"]) == (num_chains == 1)
+    np.testing.assert_allclose(program(weights, x), x @ weights, rtol=1e-6)
+
+
 def test_a_chain_outside_the_mesh_is_alone():
     assert mesh.num_chains() == 1
     assert mesh.chain_index() == 0

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from benchmarks import figures, problems
 from benchmarks.contenders import CONTENDERS
 from benchmarks.problems import Name, Scale
+from symjax import mesh
 
 
 NUM_LEAVES = 8
@@ -70,8 +71,8 @@ def _by_size(size, options):
     found = []
     for name in options.contenders:
         init, step = CONTENDERS[name](linear, 1e-3, 10)
-        state = jax.jit(jax.vmap(init, (0, 0, None)))(keys, params, data)
-        run = jax.jit(jax.vmap(step, (0, 0, None)), donate_argnums=1)
+        state = jax.jit(mesh.vmap_chains(init, (0, 0, None)))(keys, params, data)
+        run = jax.jit(mesh.vmap_chains(step, (0, 0, None)), donate_argnums=1)
         program = run.lower(keys, state, data).compile()
         held = figures.memory(program)
         case = f"{size:,} parameters, {chains} chains"
@@ -98,7 +99,9 @@ def _by_micro_batch(name, options):
     found = []
     for size in (*sorted(options.micro_batches), None):
         problem = problems.build(name, options.scale, micro_batch=size)
-        force = jax.jit(jax.vmap(jax.value_and_grad(problem.log_density), (0, None)))
+        force = jax.jit(
+            mesh.vmap_chains(jax.value_and_grad(problem.log_density), (0, None))
+        )
         compiled = force.lower(params, problem.data).compile()
         analysis = compiled.memory_analysis()
         assert analysis is not None

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from symjax import data as datasets, densities, models, posterior
+from symjax import data as datasets, densities, mesh, models, posterior
 from symjax.types import Data
 
 
@@ -115,7 +115,7 @@ def gradients(problem, num_steps):
 
     Nothing is done but what keeps the compiler from leaving a gradient out.
     """
-    force = jax.vmap(jax.value_and_grad(problem.log_density), in_axes=(0, None))
+    force = mesh.vmap_chains(jax.value_and_grad(problem.log_density), (0, None))
 
     @jax.jit
     def loop(params, data):
@@ -135,13 +135,13 @@ def transitions(init, step, num_transitions):
     """Jitted `start(keys, params, data)` and `advance(keys, state, data)` of chains."""
 
     def begin(keys, params, data):
-        state = jax.vmap(init, (0, 0, None))(keys, params, data)
+        state = mesh.vmap_chains(init, (0, 0, None))(keys, params, data)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def advance(keys, state, data):
         def body(i, state):
             step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
-            return jax.vmap(step, (0, 0, None))(step_keys, state, data)[0]
+            return mesh.vmap_chains(step, (0, 0, None))(step_keys, state, data)[0]
 
         return jax.lax.fori_loop(0, num_transitions, body, state)
 

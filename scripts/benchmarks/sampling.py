@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from benchmarks import problems
-from symjax import evaluation
+from symjax import evaluation, mesh
 from symjax.samplers import hmc
 
 
@@ -77,7 +77,7 @@ def sampler(problem, init, step, position, num_draws):
     def sample(keys, state, data):
         def draw(state, i):
             step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
-            state, info = jax.vmap(step, (0, 0, None))(step_keys, state, data)
+            state, info = mesh.vmap_chains(step, (0, 0, None))(step_keys, state, data)
             return state, (jax.vmap(predict)(position(state)), info)
 
         state, (made, info) = jax.lax.scan(draw, state, jnp.arange(num_draws))

@@ -41,8 +41,36 @@ def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
 
 
 def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any]:
-    """`jax.vmap` over a device's block of chains, which then know of each other."""
-    return jax.vmap(function, in_axes, axis_name=_BLOCK)
+    """`jax.vmap` over a device's block of chains, which then know of each other.
+
+    A block of a single chain is computed without the axis: the products of one network
+    in a batch of one take a GPU up to 1.4 times as long.
+
+    Args:
+        function: Of one chain.
+        in_axes: 0 for each argument that leads with chains, None for each that does
+            not; one of them for all arguments.
+    """
+
+    def block(*arguments: Any) -> Any:
+        each = isinstance(in_axes, tuple)
+        axes = in_axes if each else (in_axes,) * len(arguments)
+        pairs = list(zip(arguments, axes, strict=True))
+        sizes = {
+            len(leaf)
+            for argument, axis in pairs
+            if axis == 0
+            for leaf in jax.tree.leaves(argument)
+        }
+        if sizes != {1}:
+            return jax.vmap(function, in_axes, axis_name=_BLOCK)(*arguments)
+        alone = [
+            jax.tree.map(lambda leaf: leaf[0], argument) if axis == 0 else argument
+            for argument, axis in pairs
+        ]
+        return _as_block(_named(_BLOCK, 1, function)(*alone))
+
+    return block
 
 
 def knows_chains() -> bool:
@@ -64,7 +92,7 @@ def chain_index() -> Int[Array, ""]:
     if not knows_chains():
         return jnp.array(0)
     _require_all_together()
-    index = jax.lax.axis_index(_BLOCK)
+    index = jnp.array(0) if _is_alone() else jax.lax.axis_index(_BLOCK)
     if is_mapped():
         index += jax.lax.axis_index("chain") * jax.lax.axis_size(_BLOCK)
     return index
@@ -79,7 +107,7 @@ def sum_over_chains(tree: Tree) -> Tree:
     if not knows_chains():
         return tree
     _require_all_together()
-    total = jax.lax.psum(tree, _BLOCK)
+    total = tree if _is_alone() else jax.lax.psum(tree, _BLOCK)
     return jax.lax.psum(total, "chain") if is_mapped() else total
 
 
@@ -90,9 +118,9 @@ def gather_chains(tree: Tree) -> Tree:
         tree: Each chain's own arrays.
     """
     if not knows_chains():
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+        return _as_block(tree)
     _require_all_together()
-    block = jax.lax.all_gather(tree, _BLOCK)
+    block = _as_block(tree) if _is_alone() else jax.lax.all_gather(tree, _BLOCK)
     return jax.lax.all_gather(block, "chain", tiled=True) if is_mapped() else block
 
 
@@ -105,7 +133,8 @@ def same_in_all_chains(value: Int[Array, ""]) -> Int[Array, ""]:
     Args:
         value: Equal in all chains, such as the iteration.
     """
-    return jax.lax.pmax(value, _BLOCK) if knows_chains() else value
+    is_alone = not knows_chains() or _is_alone()
+    return value if is_alone else jax.lax.pmax(value, _BLOCK)
 
 
 def is_mapped() -> bool:
@@ -115,8 +144,23 @@ def is_mapped() -> bool:
 
 def in_groups(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     """The function, for one group of chains among so many."""
-    named: Any = {"axis_name": _GROUPS, "axis_size": number}
+    return _named(_GROUPS, number, function)
+
+
+def _named(axis: str, size: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under the name of an axis along which nothing lies."""
+    named: Any = {"axis_name": axis, "axis_size": size}
     return jax.vmap(function, in_axes=None, out_axes=None, **named)
+
+
+def _as_block(tree: Any) -> Any:
+    """One chain as a block of chains."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+
+
+def _is_alone() -> bool:
+    """Whether a block is of one chain."""
+    return jax.lax.axis_size(_BLOCK) == 1
 
 
 def _knows(axis: str) -> bool:
