@@ -321,6 +321,21 @@ def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
     assert not file.exists()
 
 
+def test_a_run_that_a_limit_of_time_ended_is_exported(wine, tmp_path):
+    """It has fewer iterations than the draws that it was to keep would need."""
+    words = [*WINE, "--hmc.num-warmup", 20, "--num-draws", 10**6]
+    symjax("sample", *words, "--max-minutes", 0.05, "--out", tmp_path / "hmc")
+    kept = store.open(tmp_path / "hmc")
+    bundle = bundles.export(tmp_path / "hmc", tmp_path / "b.npz", 5)
+    made, logged = kept.committed, kept.info()["log_density"]
+    assert logged.shape[1] == made.iteration < kept.num_iterations
+    every = made.num_draws // 5
+    of_draws = logged[:, -made.num_draws :][:, every - 1 :: every][:, :5]
+    stored = load(tmp_path / "b.npz")["log_posterior"]
+    np.testing.assert_array_equal(stored, of_draws)
+    assert bundle.about["draws"]["of_the_run"] == made.num_draws
+
+
 def test_what_another_program_made_is_said(wine, tmp_path):
     shutil.copytree(wine / "hmc", tmp_path / "hmc")
     config = json.loads((tmp_path / "hmc" / "config.json").read_text())

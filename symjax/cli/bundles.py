@@ -48,7 +48,9 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     draws = _as_params(built, leaves)
     again = evaluation.predict(built.apply, draws, built.dataset.test.x)
     again = _values(built, again)
-    recorded = run.info()["log_density"][:, list(run.kept or ())][:, rows]
+    # A run that a limit of time has ended has fewer iterations than it was to keep.
+    kept = list(run.kept or ())[: values.shape[1]]
+    recorded = run.info()["log_density"][:, kept][:, rows]
     changes = _largest_changes(built, draws, again - values[:, rows], recorded)
     about = {
         "name": run.path.name,
