@@ -5,7 +5,9 @@ start inherit it.
 """
 
 import gc
+import importlib
 import os
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,6 +46,12 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CHECKOUT / ".cache" / "jax")
 os.environ.setdefault("SYMJAX_CACHE", str(CHECKOUT / ".cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+# ArviZ writes down the day of its first import; two processes at once would fail.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("arviz")
 
 # The xdist workers already fill the cores. They inherit this before loading BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
