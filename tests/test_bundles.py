@@ -305,6 +305,14 @@ def test_other_data_and_other_posteriors_are_told(wine, capsys):
         references.posterior(bundle, "breast_cancer")
 
 
+def test_the_precision_of_a_force_makes_no_other_posterior(wine, tmp_path, capsys):
+    words = ["--temperature", 0.5, "--force-precision", "float16"]
+    symjax("fit", *WINE[:4], *FIT, *words, "--out", tmp_path / "net")
+    words = ["--reference", wine / "b.npz", "--out", tmp_path]
+    symjax("evaluate", tmp_path / "net", *words)
+    assert "another posterior" not in capsys.readouterr().out
+
+
 def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
     hmc, file = wine / "hmc", tmp_path / "b.npz"
     for words, text in (

@@ -20,7 +20,7 @@ from symjax.store import Run
 RHAT, ENOUGH = 1.01, 0.99
 """A reference has R-hat below this for such a share of its predictions."""
 
-NOT_OF_THE_POSTERIOR = ("micro_batch",)
+NOT_OF_THE_POSTERIOR = ("micro_batch", "force_precision")
 """Options of a problem that change how it is computed, not what it is."""
 
 

@@ -184,7 +184,8 @@ def _other_posteriors(bundle: Bundle, runs: Sequence[Member]) -> list[str]:
         different = [
             f"{key} {_shown(ours.get(key))} instead of {_shown(value)}"
             for key, value in weights.said_or_usual(theirs).items()
-            if key != "data" and _shown(ours.get(key)) != _shown(value)
+            if key not in ("data", *describing.NOT_OF_THE_POSTERIOR)
+            and _shown(ours.get(key)) != _shown(value)
         ]
         if different:
             found.append(
