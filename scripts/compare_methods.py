@@ -65,8 +65,8 @@ SCALES = {
     "mnist": Scale(
         # So many images that HMC converges in minutes.
         "--data mnist --num-train 10000 --widths 32 --activation silu",
-        "--num-chains 4 --num-draws 200 --thinning 8 --hmc.num-warmup 200 "
-        "--hmc.step-size 0.0006 --hmc.trajectory-length 0.3",
+        "--num-chains 4 --num-draws 200 --thinning 3 --hmc.num-warmup 75 "
+        "--hmc.step-size 0.0006 --hmc.trajectory-length 0.8",
         "--num-chains 4 --num-draws 100 --thinning 300",
         5000,
         10,

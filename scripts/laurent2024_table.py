@@ -13,7 +13,7 @@ is given to chains of HMC as well.
 | scale | posterior | many | time |
 |---|---|---|---|
 | tiny | digits, MLP 64-8-10 | 8 | seconds |
-| small | 10,000 images of MNIST, MLP 784-32-10 | 512 | one GPU, 8 minutes |
+| small | 10,000 images of MNIST, MLP 784-32-10 | 512 | one GPU, 20 minutes |
 | paper | CIFAR-100, ResNet-18 with FRN | 1,024 | the plan says; HMC is out of reach |
 
 Expected: theirs, of ResNet-18 on CIFAR-100 and other large networks, are not
