@@ -65,8 +65,7 @@ DIFFERS = {
     "small": (
         "LeNet-5 and the first 800 training images instead of ResNet-20-FRN and "
         "40,960. HMC starts at draws of the prior, its step size is adapted; its "
-        "trajectories are half as long as theirs, and every other draw is kept. Step "
-        "sizes of the stochastic samplers are theirs times 40,960 / 800, since the gradient "
+        "trajectories are 0.7 times as long as theirs. Step sizes of the stochastic samplers are theirs times 40,960 / 800, since the gradient "
         "is a sum over the examples (with a preconditioner as they are). All methods "
         "have the prior of HMC; theirs are 1/5 too, but of optimised networks 1/10."
     ),
@@ -108,9 +107,9 @@ CYCLES = "--izmailov2021.cycle-epochs 100 --num-draws 60 --thinning 1000"
 SMALL = Experiment(
     problem="--model lenet --data cifar10_lossless_subset --num-train 800",
     variance=VARIANCE,
-    hmc="--num-chains 3 --start prior --thinning 2 --warmup auto --hmc.num-warmup 40",
-    trajectory=words.by_length(0.5),
-    num_draws=250,
+    hmc="--num-chains 3 --start prior --warmup auto --hmc.num-warmup 30",
+    trajectory=words.by_length(0.7),
+    num_draws=300,
     num_swept=80,
     minutes=10.0,
     methods=words.baselines(

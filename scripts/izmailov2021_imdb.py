@@ -65,8 +65,7 @@ DIFFERS = {
     "small": (
         "Their CNN-LSTM, on the first 5,000 reviews, tested on the first 5,000. HMC "
         "starts at draws of the prior (of temperature 1), its step size is adapted; "
-        "its trajectories are half as long as theirs; an accept step "
-        "of full precision (theirs: 1e-5, float64). SGLD's step size is theirs times "
+        "an accept step of full precision (theirs: 1e-5, float64). SGLD's step size is theirs times "
         "25,000 / 5,000, since the gradient is a sum over the examples; the others "
         "have none for IMDB, and take that of CIFAR-10 times as much (with a "
         "preconditioner as it is). All have the prior of HMC, theirs wider ones."
@@ -101,11 +100,11 @@ CYCLES = "--izmailov2021.cycle-epochs 8 --num-draws 30 --thinning 496"
 SMALL = Experiment(
     problem="--model cnn_lstm --data imdb --num-train 5000 --num-test 5000",
     variance=VARIANCE,
-    hmc="--num-chains 3 --start prior --warmup auto --hmc.num-warmup 30",
-    trajectory=words.by_length(0.5),
+    hmc="--num-chains 3 --start prior --warmup auto --hmc.num-warmup 15",
+    trajectory=words.by_length(1.0),
     num_draws=100,
     num_swept=40,
-    minutes=12.0,
+    minutes=15.0,
     methods=words.baselines(
         {
             "sgd": "--num-members 1 --ensemble.num-steps 1000",
