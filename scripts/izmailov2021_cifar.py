@@ -65,8 +65,9 @@ DIFFERS = {
     "small": (
         "LeNet-5 and the first 800 training images instead of ResNet-20-FRN and "
         "40,960. HMC starts at draws of the prior, its step size is adapted; its "
-        "trajectories are 0.7 times as long as theirs. Step sizes of the stochastic samplers are theirs times 40,960 / 800, since the gradient "
-        "is a sum over the examples (with a preconditioner as they are). All methods "
+        "trajectories are 0.7 times as long as theirs. Step sizes of the stochastic "
+        "samplers are theirs times 40,960 / 800, since the gradient is a sum over the "
+        "examples (with a preconditioner as they are). All methods "
         "have the prior of HMC; theirs are 1/5 too, but of optimised networks 1/10."
     ),
     "paper": (

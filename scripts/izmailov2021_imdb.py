@@ -65,10 +65,10 @@ DIFFERS = {
     "small": (
         "Their CNN-LSTM, on the first 5,000 reviews, tested on the first 5,000. HMC "
         "starts at draws of the prior (of temperature 1), its step size is adapted; "
-        "an accept step of full precision (theirs: 1e-5, float64). SGLD's step size is theirs times "
-        "25,000 / 5,000, since the gradient is a sum over the examples; the others "
-        "have none for IMDB, and take that of CIFAR-10 times as much (with a "
-        "preconditioner as it is). All have the prior of HMC, theirs wider ones."
+        "an accept step of full precision (theirs: 1e-5, float64). SGLD's step size is "
+        "theirs times 25,000 / 5,000, since the gradient is a sum over the examples; "
+        "the others have none for IMDB, and take that of CIFAR-10 times as much (with "
+        "a preconditioner as it is). All have the prior of HMC, theirs wider ones."
     ),
     "paper": (
         "As theirs, but: float32 with an accept step of full precision instead of "
