@@ -199,6 +199,8 @@ def _check_all(asked: Compared, bundle: Bundle | None, runs: Sequence[Member]) -
         _check_bundle(asked, bundle, runs)
     if runs:
         _check(asked, runs[0].built)
+        if asked.ood or asked.shift:
+            members.require_one_scale(runs, bundle)
     elif asked.ood or asked.shift:
         raise ValueError(
             "`--ood` and `--shift` must come with runs, which can predict; got files "

@@ -12,7 +12,7 @@ from symjax.cli import bias, costs, predicting, records, weights
 from symjax.cli.posteriors import Posterior
 from symjax.evaluation import temperature_scaling
 from symjax.report import Method, Trace
-from symjax.store import Run
+from symjax.store import Bundle, Run
 
 
 Inputs: TypeAlias = Mapping[tuple[str, ...], Any]
@@ -43,6 +43,26 @@ def open_all(paths: Sequence[Path]) -> list[Member]:
                 f"{other.dataset.name} and {runs[0].path} of {built[0].dataset.name}."
             )
     return [Member(*parts) for parts in zip(names, runs, built, strict=True)]
+
+
+def require_one_scale(members: Sequence[Member], bundle: Bundle | None) -> None:
+    """Require networks that take the same pixels, as other inputs are made once.
+
+    Raises:
+        ValueError: naming two that do not.
+    """
+    found = {name: built.dataset.pixels for name, _, built in members}
+    if bundle is not None:
+        theirs = weights.said_or_usual(bundle.about["posterior"]["problem"])
+        found[bundle.name] = theirs["pixels"]
+    (first, scale), *others = found.items()
+    for name, other in others:
+        if other != scale:
+            raise ValueError(
+                "`--ood` and `--shift` must come with runs of the same `--pixels`, got "
+                f"{scale} of {first} and {other} of {name}. Compare them apart, or "
+                "leave these options out."
+            )
 
 
 def remarks(members: Sequence[Member]) -> tuple[str, ...]:

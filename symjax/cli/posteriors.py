@@ -73,8 +73,11 @@ def require_likelihood(problem: Problem) -> None:
 
 def load(problem: Problem) -> Dataset:
     """The data set, of which only so many examples as were asked for."""
-    with named("--data"):
-        dataset = datasets.load(problem.data, split=problem.split)
+    is_usual = problem.pixels == Problem.pixels
+    with named("--data" if is_usual else f"--data, --pixels {problem.pixels}"):
+        dataset = datasets.load(
+            problem.data, split=problem.split, pixels=problem.pixels
+        )
     return subsets.first(dataset, problem.num_train, problem.num_test)
 
 

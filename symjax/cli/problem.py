@@ -14,6 +14,8 @@ class Problem:
             mnist, cifar10, imdb, uci:boston and others.
         split: Of uci:NAME, which of its splits, from 0 on (default: 0), or
             izmailovSEED for the 90/10 split of that reference; of imdb, validation.
+        pixels: Of images: normalised (mean 0, standard deviation 1 of the training
+            images), or unit: black is 0, white is 1.
         num_train: The first so many training examples. Default: all.
         num_test: The first so many test examples. Default: all.
         model: mlp, lenet, lenet_maxpool, alexnet, resnet20_frn, resnet18_frn, vit or
@@ -41,6 +43,7 @@ class Problem:
 
     data: str = "digits"
     split: str | None = None
+    pixels: Literal["normalised", "unit"] = "normalised"
     num_train: int | None = None
     num_test: int | None = None
     model: str = "mlp"

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from symjax import models, symmetry, trees
 from symjax.cli import aligners
 from symjax.cli.posteriors import Posterior
+from symjax.cli.problem import Problem
 from symjax.report import distances
 from symjax.report.distances import Distance
 from symjax.store import Run
@@ -120,14 +121,14 @@ def network(problem: Mapping[str, Any], shapes: Params) -> tuple[Any, ...]:
         shapes: Of the weights, as a pytree or by path.
     """
     known = said_or_usual(problem)
-    names = [known.get(key) for key in ("model", "widths", "activation")]
+    names = [known.get(key) for key in ("model", "widths", "activation", "pixels")]
     by_path = dict(zip(trees.paths(shapes), trees.shapes(shapes), strict=True))
     return (*names, by_path)
 
 
 def said_or_usual(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a posterior, the network's own where none were given."""
-    usual = models.defaults(problem.get("model", ""))
+    """The options of a posterior, the usual ones where none were given."""
+    usual = {"pixels": Problem.pixels, **models.defaults(problem.get("model", ""))}
     filled = {k: v for k, v in usual.items() if problem.get(k) is None}
     found = {**problem, **filled}
     if found.get("widths") is not None:

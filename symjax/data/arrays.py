@@ -164,6 +164,28 @@ def normalise(
     return train, test, np.asarray(mean), np.asarray(std)
 
 
+def unit(
+    train: np.ndarray, test: np.ndarray, black: float, white: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Both arrays in float32 with black as 0 and white as 1, and what that took.
+
+    Args:
+        train: Images as they were read.
+        test: The same.
+        black: What is subtracted, exactly 0 afterwards.
+        white: Black and this differ by what is then divided by.
+    """
+    dtype = np.float64 if train.dtype.itemsize > 2 else np.float32
+
+    def scaled(images: np.ndarray) -> np.ndarray:
+        shifted = np.subtract(images, black, dtype=dtype)
+        # Not divided, to be the numbers of `models.from_bytes`.
+        shifted *= dtype(1 / (white - black))
+        return shifted.astype(np.float32, copy=False)
+
+    return scaled(train), scaled(test), np.asarray(black), np.asarray(white - black)
+
+
 def pixel_range(train: np.ndarray) -> tuple[float, float] | None:
     """Black and white of images; None of inputs that are none, or are all one grey.
 

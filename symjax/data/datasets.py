@@ -27,6 +27,9 @@ REFERENCE_MEAN, REFERENCE_STD = (0.49, 0.48, 0.44), (0.2, 0.2, 0.2)
 
 CIFAR = ("cifar10", "cifar100", "cifar10_lossless_subset", JPEG)
 
+PIXELS = ("normalised", "unit")
+"""How inputs can be scaled: see `load`."""
+
 
 class Dataset(NamedTuple):
     """Train and test examples, as NumPy arrays.
@@ -45,13 +48,14 @@ class Dataset(NamedTuple):
         target_std: For a regression `(output,)`, what they were then divided by:
             original = normalised * target_std + target_mean.
         input_mean: What was subtracted from the inputs, `(column,)` or `(channel,)`; of
-            images without channels, a number; None of words.
+            images without channels and of unit pixels, a number; None of words.
         input_std: What they were then divided by; 0 where they do not vary.
         input_range: Of images, black and white in the units of the file: 0 and 255 of
             uint8, else the smallest and largest number of the training images.
         train_bytes: Training inputs as they were read, where those are uint8, in the
             shape of `train.x`: a quarter of its size. `models.from_bytes` normalises
             them on a device, to the same numbers.
+        pixels: How inputs are scaled, as `load` was asked.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Dataset(NamedTuple):
     input_std: np.ndarray | None = None
     input_range: tuple[float, float] | None = None
     train_bytes: np.ndarray | None = None
+    pixels: str = "normalised"
 
 
 def load(
@@ -74,6 +79,7 @@ def load(
     seed: int = 0,
     test_fraction: float = 0.2,
     split: int | str | None = None,
+    pixels: str = "normalised",
 ) -> Dataset:
     """Load a data set; inputs and real targets are normalised by the training set.
 
@@ -112,9 +118,12 @@ def load(
         split: Of a uci set, which of its splits, from 0 on (default: 0), or
             "izmailovSEED": 90 % of the rows in the order in which the reference takes
             them. Of imdb, "validation": the other 5,000 training reviews as test set.
+        pixels: "unit", of images alone: black (`Dataset.input_range`) is 0 and white is
+            1, so that a pixel that is blank in all images gives its weights nothing.
 
     Raises:
-        ValueError: if the name, split or test fraction is wrong, or the data unusable.
+        ValueError: if the name, split or test fraction is wrong, the data are unusable,
+            or pixels are asked for and are not there.
 
     Example:
         >>> load("digits").train.x.shape
@@ -129,22 +138,25 @@ def load(
         raise ValueError(
             f"`test_fraction` must be between 0 and 1, got {test_fraction}."
         )
+    if pixels not in PIXELS:
+        raise ValueError(f"`pixels` must be normalised or unit, got {pixels!r}.")
     part = None if split is None else str(split)
     if name.startswith("uci:"):
-        return _dataset(name, read_uci(name.removeprefix("uci:"), part))
+        return _dataset(name, read_uci(name.removeprefix("uci:"), part), pixels)
     if part is not None and name != TOKENS:
         raise ValueError(
             f"`split` is for uci:NAME and {TOKENS}; {name} has one, got {split!r}."
         )
     if name in EMBEDDED:
-        return _dataset(name, read_embedded(name, seed, test_fraction))
+        return _dataset(name, read_embedded(name, seed, test_fraction), pixels)
+    asked = name, part, pixels
     if name in KNOWN:
-        return _prepared(name, part, files_of(name), lambda: read_known(name, part))
+        return _prepared(*asked, files_of(name), lambda: read_known(name, part))
     if name.endswith(".npz"):
-        return _prepared(name, None, [Path(name)], lambda: read_npz(name))
+        return _prepared(*asked, [Path(name)], lambda: read_npz(name))
     if name.startswith("tfds:"):
         short = name.removeprefix("tfds:")
-        return _prepared(name, None, tfds_files(short), lambda: read_tfds(short))
+        return _prepared(*asked, tfds_files(short), lambda: read_tfds(short))
     names = (*EMBEDDED, *KNOWN, *(f"uci:{one}" for one in UCI))
     raise ValueError(
         f"`name` must be one of {', '.join(names)}, a path/to/file.npz or tfds:NAME, "
@@ -153,17 +165,21 @@ def load(
 
 
 def _prepared(
-    name: str, split: str | None, files: list[Path], make: Callable[[], Arrays]
+    name: str,
+    split: str | None,
+    pixels: str,
+    files: list[Path],
+    make: Callable[[], Arrays],
 ) -> Dataset:
     """The data set that was prepared before, or is now, if that pays."""
     # A file is the same one however it is named: by which folder, through which link.
     known = os.path.realpath(name) if name.endswith(".npz") else name
-    place = prepared.place([known, str(split)], files)
+    place = prepared.place([known, str(split), pixels], files)
     if place is None:
-        return _dataset(name, make())
+        return _dataset(name, make(), pixels)
     entry = prepared.read(place)
     if entry is None:
-        dataset = _dataset(name, make())
+        dataset = _dataset(name, make(), pixels)
         arrays, facts = _taken_apart(dataset)
         if sum(array.nbytes for array in arrays.values()) <= prepared.LEAST_BYTES:
             return dataset
@@ -200,9 +216,14 @@ def _put_together(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Datas
     return Dataset(**fields)
 
 
-def _dataset(name: str, arrays: Arrays) -> Dataset:
+def _dataset(name: str, arrays: Arrays, pixels: str) -> Dataset:
     raw.check(name, arrays)
-    x_train, x_test, input_mean, input_std = _inputs(name, arrays)
+    shades = raw.pixel_range(arrays.x_train)
+    x_train, x_test, input_mean, input_std = (
+        _inputs(name, arrays)
+        if pixels == "normalised"
+        else _pixels(name, arrays, shades)
+    )
     is_classification = arrays.y_train.dtype.kind in "iub"
     if is_classification:
         y_train, y_test = raw.labels(name, arrays)
@@ -222,10 +243,11 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
         std,
         input_mean,
         input_std,
-        raw.pixel_range(arrays.x_train),
+        shades,
         arrays.x_train.reshape(x_train.shape)
         if arrays.x_train.dtype == np.uint8 and input_mean is not None
         else None,
+        pixels,
     )
 
 
@@ -238,3 +260,20 @@ def _inputs(name: str, arrays: Arrays) -> tuple[Any, ...]:
     if is_coloured and name.removeprefix("tfds:") in CIFAR:
         return raw.scale(train, test, REFERENCE_MEAN, REFERENCE_STD)
     return raw.normalise(train, test)
+
+
+def _pixels(
+    name: str, arrays: Arrays, shades: tuple[float, float] | None
+) -> tuple[Any, ...]:
+    """The same of images, from black to white.
+
+    Raises:
+        ValueError: if the inputs are none.
+    """
+    if shades is None:
+        raise ValueError(
+            f"`pixels` must be normalised for {name}, got unit: inputs of shape "
+            f"{arrays.x_train.shape[1:]} are no images (row, column[, channel]), or "
+            "are all of one grey. Leave it out."
+        )
+    return raw.unit(arrays.x_train, arrays.x_test, *shades)

@@ -45,7 +45,7 @@ def load_ood(name: str, like: Dataset) -> Data:
 
     | name | inputs |
     |---|---|
-    | noise | independent standard normal in normalised units; not for words |
+    | noise | independent normal, standard in normalised units; not for words |
     | permuted | the test images, their pixels in one random order |
     | digits | scikit-learn's digits, 8 x 8 |
     | mnist, fashion_mnist, kmnist | test images: digits, clothes, Japanese letters |
@@ -57,7 +57,8 @@ def load_ood(name: str, like: Dataset) -> Data:
     Files are NAME_test.npz with x_test, or what `load` reads, in the folder that
     SYMJAX_DATA names. Images get the size of those of `like` by averaging areas, their
     number of channels (grey is the mean of colours), their range from black to white,
-    and the normalisation that `like` was trained with.
+    and the normalisation that `like` was trained with. Noise among unit pixels has the
+    mean and standard deviation of those of the test images, by channel.
 
     Args:
         name: As in the table.
@@ -88,7 +89,10 @@ def load_ood(name: str, like: Dataset) -> Data:
     if name == "noise":
         if like.test.x.dtype.kind in "iu":
             raise ValueError(f"`name` must not be noise for the words of {like.name}.")
-        return _as_data(generator.normal(size=like.test.x.shape), like)
+        noise = generator.normal(size=like.test.x.shape)
+        if like.pixels == "unit":
+            noise = noise * like.test.x.std((0, 1, 2)) + like.test.x.mean((0, 1, 2))
+        return _as_data(noise, like)
     pixels = as_pixels(like)
     if name == "permuted":
         flat = pixels.reshape(len(pixels), -1, pixels.shape[3])
