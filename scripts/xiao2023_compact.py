@@ -19,13 +19,19 @@ Expected, agreement and total variation with HMC's draws: q_d of HMC 0.121 / 0.8
 0.024. At the smaller scales the numbers are others; what is to be seen again is that
 alignment brings the Gaussian nearer to HMC's predictions.
 
-Needs mnist.npz in the folder that SYMJAX_DATA names, but for tiny. Every stage is a run
-directory under `--out`. A second call goes on where the first one stopped, and adds
-draws of HMC for another `--minutes`, up to those of the scale.
+Needs mnist.npz in the folder that SYMJAX_DATA names, but for tiny. A second call goes
+on where the first one stopped, and adds draws of HMC for another `--minutes`, up to
+those of the scale.
+
+Every stage is a run directory under `--out`; so are, in the folder gaussians, the draws
+of every Gaussian of the table (paper: 4 GB in all), made anew by each call. `symjax
+report` and `symjax evaluate` read them all:
+
+    cd runs/xiao2023; symjax report hmc ensemble mfvi gaussians/hmc-q_r-by-activations
 
 The trajectories of HMC are as long as the paper's; their step size is adapted. Pixels
-are scaled to [0, 1] as in the paper, not normalised as `data.load` does: a pixel that
-is blank in all training images is then exactly 0, and its weights keep the prior.
+lie in [0, 1] as in the paper (`--pixels unit`): a pixel that is blank in all training
+images is then exactly 0, and its weights keep the prior.
 """
 
 import json
@@ -35,24 +41,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import papers
 import tyro
 import xiao2023_evaluation
-from xiao2023_problem import BATCH_SIZE, DATA, LEARNING_RATE, build
+import xiao2023_runs
+from xiao2023_problem import DATA, build
 
-from symjax import run, store, symmetry, trees
+from symjax import run, store, symmetry
 from symjax.approximations import ensemble, gaussian, mfvi
-from symjax.samplers import hmc
-
-
-TRAJECTORY = 0.5
-"""The paper's step size times its number of leapfrogs."""
+from symjax.cli import fitting, methods, records
 
 
 @dataclass(frozen=True)
@@ -102,19 +104,19 @@ def reproduce(problem, out, minutes):
     if draws.committed.num_draws < 2:
         raise SystemExit("HMC has no two draws yet: call again to go on.")
     runs = {("HMC", "none"): draws, ("ensemble", "none"): members}
-    reference = jax.tree.map(lambda leaf: leaf[0], draws.warmup())
-    first = jax.tree.map(lambda leaf: leaf[0, 0], members.read(chains=[0]))
     match = matchers(problem)
-    for kind, how, target in (
-        ("HMC", "activations", reference),
-        ("ensemble", "activations", reference),
-        ("HMC", "weights", reference),
-        ("ensemble", "weights", reference),
-        ("ensemble", "activations to a member", first),
+    for kind, how, to in (
+        ("HMC", "activations", draws),
+        ("ensemble", "activations", draws),
+        ("HMC", "weights", draws),
+        ("ensemble", "weights", draws),
+        ("ensemble", "activations to a member", members),
     ):
-        stage = f"{kind.lower()}-by-{how.replace(' ', '-')}"
-        source, by = runs[kind, "none"], match[how.split()[0]]
-        runs[kind, how] = timed(stage, align, problem, out / stage, source, by, target)
+        stage, by = f"{kind.lower()}-by-{how.replace(' ', '-')}", how.split()[0]
+        asked = runs[kind, "none"], by, match[by], to
+        runs[kind, how] = timed(
+            stage, xiao2023_runs.align, problem, out / stage, *asked
+        )
     results = timed("evaluation", xiao2023_evaluation.evaluate, problem, runs, vi, out)
     results["config"] = problem.config
     results["device"] = jax.devices()[0].device_kind
@@ -123,68 +125,62 @@ def reproduce(problem, out, minutes):
     out.joinpath("table.md").write_text(xiao2023_evaluation.table(results["rows"]))
 
 
-def kept_at(path, config):
-    """The run there, checked to be of this configuration, or a new one."""
-    if not (path / "config.json").exists():
-        return run.NewRun(path, config)
-    found = store.open(path)
-    found.check_config(found.config | config)
-    return found
-
-
-def fit(problem, path, number, build, num_members):
+def fit(problem, path, number, build, command):
     """Fit an approximation or an ensemble of them, if it is not there.
 
     Returns:
         The run, and the last state of every member.
     """
-    scale = problem.scale
+    options = fitting.options_of(command)
     key, init_key = jax.random.split(jax.random.fold_in(problem.key, number))
     approximation = build(
         problem.log_posterior,
-        optimiser=optax.adam(LEARNING_RATE),
-        batch_size=BATCH_SIZE,
+        optimiser=optax.adam(options.learning_rate),
+        batch_size=options.batch_size,
     )
-    starts = jax.vmap(problem.init)(jax.random.split(init_key, num_members))
-    kept = kept_at(path, problem.config)
+    starts = jax.vmap(problem.init)(jax.random.split(init_key, command.num_members))
+    kept = xiao2023_runs.begin(problem, path, command, xiao2023_runs.CONSTANT)
     if isinstance(kept, run.NewRun) or not kept.committed.finished:
+        start = time.monotonic()
         run.fit(
             key,
             approximation,
             starts,
             problem.train,
-            num_steps=scale.num_epochs * max(1, scale.num_train // BATCH_SIZE),
+            num_steps=options.num_steps,
+            num_draws=fitting.num_draws(command),
             store=kept,
         )
+        records.add_seconds(path, start)
     init = jax.vmap(approximation.init, (None, 0, None))
     shapes = jax.eval_shape(init, key, starts, problem.train)
     return store.open(path), store.open(path).restore(shapes)
 
 
 def fit_ensemble(problem, path):
-    members, _ = fit(problem, path, 0, ensemble.build, problem.scale.num_members)
-    return members
+    command = xiao2023_runs.ensemble_command(problem)
+    return fit(problem, path, 0, ensemble.build, command)[0]
 
 
 def fit_mfvi(problem, path):
     """The fitted Gaussian."""
-    # As Bayes by backprop does it, whose draw all examples of a step share.
-    build = partial(mfvi.build, noise="shared")
-    _, state = fit(problem, path, 1, build, 1)
+    command = xiao2023_runs.mfvi_command(problem)
+    build = partial(mfvi.build, noise=command.mfvi.noise)
+    _, state = fit(problem, path, 1, build, command)
     mean, log_std = jax.tree.map(lambda leaf: leaf[0], state[:2])
     return gaussian.Gaussian(mean, jax.tree.map(jnp.exp, log_std))
 
 
 def sample_hmc(problem, path, members, minutes):
     """Chains that start at members of the ensemble, each at its own."""
-    scale = problem.scale
-    starts = members.read(chains=slice(scale.num_chains), draws=[0])
-    algorithm = hmc.build(
-        problem.log_posterior,
-        step_size=scale.step_size,
-        trajectory_length=TRAJECTORY,
-        num_warmup=scale.num_warmup,
-    )
+    command = xiao2023_runs.hmc_command(problem)
+    remark = "The chains start at members of the ensemble."
+    kept = xiao2023_runs.begin(problem, path, command, remark)
+    if isinstance(kept, store.Run) and kept.committed.finished:
+        return kept
+    algorithm: Any = methods.build(command, problem.built)
+    starts = members.read(chains=slice(command.num_chains), draws=[0])
+    start = time.monotonic()
     with stop_after(minutes):
         try:
             run.sample(
@@ -192,11 +188,12 @@ def sample_hmc(problem, path, members, minutes):
                 algorithm,
                 jax.tree.map(lambda leaf: leaf[:, 0], starts),
                 problem.train,
-                num_draws=scale.num_draws,
-                store=kept_at(path, problem.config),
+                num_draws=command.num_draws,
+                store=kept,
             )
         except run.Stopped as stopped:
             print(stopped)
+    records.add_seconds(path, start)
     return store.open(path)
 
 
@@ -209,8 +206,8 @@ def stop_after(minutes):
 
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, ask)
-    # Every second again, as it listens only while its loop is running.
-    signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3), 1.0)
+    # Again and again, as it listens only while its loop is running, which may be short.
+    signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3), 0.02)
     try:
         yield
     finally:
@@ -234,39 +231,6 @@ def matchers(problem):
         ),
         "weights": partial(symmetry.match_weights, problem.spec),
     }
-
-
-def align(problem, path, source, match, reference):
-    """The draws of a run moved next to a reference, in a run of their own."""
-    kept = kept_at(path, problem.config)
-    if isinstance(kept, run.NewRun):
-        kept = store.create(
-            path,
-            config=problem.config,
-            params=reference,
-            info={"permutations": symmetry.identity(problem.spec).permutations},
-            num_chains=source.num_chains,
-            num_draws=source.num_draws,
-            num_iterations=source.num_draws,
-        )
-    permute = jax.jit(
-        jax.vmap(jax.vmap(lambda p, one: symmetry.permute(problem.spec, p, one)))
-    )
-    size = max(1, 2**28 // (source.num_chains * trees.num_bytes(reference)))
-    total = source.committed.num_draws
-    for start in range(kept.committed.num_draws, total, size):
-        stop = min(start + size, total)
-        draws = source.read(draws=slice(start, stop))
-        permutations = match(draws, reference).permutations
-        moved = jax.tree.map(np.asarray, permute(permutations, draws))
-        kept.append(moved, start, {"permutations": permutations}, start)
-        kept.commit(
-            {"num_draws": np.array(stop)},
-            iteration=stop,
-            num_draws=stop,
-            finished=stop == source.num_draws,
-        )
-    return kept
 
 
 if __name__ == "__main__":

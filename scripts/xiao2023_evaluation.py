@@ -4,13 +4,15 @@
 the Gaussians of the same; `vi` the Gaussian of mean-field VI.
 """
 
+import shutil
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xiao2023_runs
 
-from symjax import evaluation, symmetry, trees
+from symjax import evaluation, store, symmetry, trees
 from symjax.approximations import gaussian
 from symjax.plots import compact
 
@@ -50,7 +52,7 @@ def evaluate(problem, runs, vi, out):
     prior_std = problem.log_posterior.prior.std(vi.mean)
     judge = partial(judged, problem.test.y, by_chain.mean(axis=0))
     results = {
-        "rows": judge_all(problem, runs, fitted, vi, prior_std, judge),
+        "rows": judge_all(problem, runs, fitted, prior_std, judge, out),
         "between_chains": evaluation.between_chains(by_chain)._asdict(),
         "hmc": describe_chains(problem, runs, logits),
         "deviations": describe_deviations(problem, fitted, prior_std),
@@ -85,12 +87,15 @@ def judged(labels, reference, probs):
     }
 
 
-def judge_all(problem, runs, fitted, vi, prior_std, judge):
-    """The rows of the table, by name."""
-    gaussians = {"mean-field VI": vi}
+def judge_all(problem, runs, fitted, prior_std, judge, out):
+    """The rows of the table, by name; each Gaussian's draws become a run in `out`."""
+    gaussians = {}
+    drawn = {
+        "HMC draws": runs["HMC", "none"],
+        "ensemble members": runs["ensemble", "none"],
+        "mean-field VI": store.open(out / "mfvi"),
+    }
     rows = {}
-    for kind, own in (("HMC", "draws"), ("ensemble", "members")):
-        rows[f"{kind} {own}"] = judge(probs_of(problem, runs[kind, "none"].lazy()))
     for (kind, how), one in fitted.items():
         by = "" if how == "none" else f" by {how}"
         gaussians[f"{kind} {'q_r' if by else 'q_d'}{by}"] = one
@@ -105,8 +110,12 @@ def judge_all(problem, runs, fitted, vi, prior_std, judge):
     some = aligned.read(draws=slice(None, None, -(-count // MAX_RANKED)))
     rank = min(RANK, np.prod(jax.tree.leaves(some)[0].shape[:2]).item() - 1)
     gaussians[f"HMC q_r, {rank} factors"] = gaussian.fit(some, rank=rank)
+    # Of an earlier call, when HMC had fewer draws.
+    shutil.rmtree(out / "gaussians", ignore_errors=True)
     for label, one in gaussians.items():
-        rows[label] = judge(probs_of_gaussian(problem, one))
+        drawn[label] = xiao2023_runs.draw(problem, out / "gaussians", label, one)
+    for label, kept in drawn.items():
+        rows[label] = judge(probs_of(problem, kept.lazy()))
     return dict(sorted(rows.items()))
 
 
@@ -121,22 +130,8 @@ def probs_of_one(problem, params):
     )
 
 
-def probs_of_gaussian(problem, fitted):
-    """Predictions of as many draws as the scale says, a few at a time in memory."""
-    sample = jax.jit(jax.vmap(gaussian.sample, (0, None)))
-    keys = jax.random.split(problem.key, problem.scale.num_samples)
-    size = max(1, 2**26 // trees.num_bytes(fitted.mean))
-    total = 0.0
-    for start in range(0, len(keys), size):
-        some = sample(keys[start : start + size], fitted)
-        some = jax.tree.map(lambda leaf: np.asarray(leaf)[None], some)
-        count = min(size, len(keys) - start)
-        total = total + probs_of(problem, some) * count
-    return total / len(keys)
-
-
 def blank_pixels(problem):
-    return np.all(problem.train.x == 0, axis=0)
+    return np.all(problem.train.x == 0, axis=0).ravel()
 
 
 def without_blank(problem, fitted):

@@ -4,9 +4,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from symjax import data as datasets, densities, models, posterior, symmetry
+from symjax import data as datasets, symmetry
+from symjax.cli import posteriors, subsets
+from symjax.cli.posteriors import Posterior
+from symjax.cli.problem import Problem as Options
 from symjax.types import Data
 
 
@@ -28,6 +30,11 @@ class Scale:
     num_samples: int
     num_members: int = 5
 
+    @property
+    def num_steps(self):
+        """Of an optimisation."""
+        return self.num_epochs * max(1, self.num_train // BATCH_SIZE)
+
 
 SCALES = {
     "tiny": Scale(300, 200, 8, 300, 2, 12, 5, 3e-2, 20, 3),
@@ -38,8 +45,13 @@ DATA = {"tiny": "digits", "small": "mnist", "paper": "mnist"}
 
 
 class Problem(NamedTuple):
-    """The posterior, its symmetries and its data."""
+    """The posterior, its symmetries and its data.
 
+    `options` are those that `symjax` builds the same posterior from, `built`.
+    """
+
+    options: Options
+    built: Posterior
     apply: Any
     init: Any
     log_posterior: Any
@@ -48,6 +60,7 @@ class Problem(NamedTuple):
     test: Data
     scale: Scale
     config: dict[str, Any]
+    seed: int
     key: Any
 
 
@@ -59,35 +72,40 @@ def build(name, scale, seed):
     """
     if seed < 0:
         raise SystemExit(f"`--seed` must be at least 0, got {seed}.")
-    scale, dataset = SCALES[scale], datasets.load(name)
-    if dataset.input_range is None or dataset.task != "classification":
+    scale = SCALES[scale]
+    try:
+        dataset = datasets.load(name, pixels="unit")
+    except ValueError as error:
+        raise SystemExit(f"`--data` must be images with classes: {error}") from error
+    if dataset.task != "classification":
         raise SystemExit(f"`--data` must be images with classes, got {name}.")
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.permutation(len(dataset.train.y))[: scale.num_train])
-    low, high = dataset.train.x.min(), dataset.train.x.max()
-
-    def part(examples, rows):
-        # The smallest number is that of a blank pixel: blank becomes exactly 0.
-        x = ((examples.x[rows] - low) / (high - low)).reshape(len(rows), -1)
-        return Data(x, examples.y[rows], examples.mask[rows])
-
-    train = part(dataset.train, rows)
-    test = part(dataset.test, np.arange(len(dataset.test.y))[: scale.num_test])
-    model = models.build(
-        "mlp", dataset.num_outputs, widths=(scale.width,), activation="relu"
+    num_train = min(scale.num_train, len(dataset.train.y))
+    num_test = min(scale.num_test, len(dataset.test.y))
+    options = posteriors.resolved(
+        Options(
+            data=name,
+            pixels="unit",
+            num_train=num_train,
+            num_test=num_test,
+            model="mlp",
+            widths=(scale.width,),
+            activation="relu",
+        )
     )
-    log_posterior = posterior.build(
-        model.apply, densities.prior("normal"), densities.categorical
-    )
-    params = model.init(jax.random.key(0), train.x[:1])
+    dataset = subsets.first(dataset, num_train, num_test)
+    built = posteriors.build(options, scale.num_chains, dataset)
+    train, test = built.dataset.train, built.dataset.test
     return Problem(
-        model.apply,
-        lambda key: model.init(key, train.x[:1]),
-        log_posterior,
-        symmetry.infer(model.apply, params, train.x[:2]),
+        options,
+        built,
+        built.apply,
+        built.init,
+        built.log_posterior,
+        symmetry.infer(built.apply, built.shapes, train.x[:2]),
         train,
         test,
         scale,
-        {"scale": asdict(scale), "data": dataset.fingerprint, "seed": seed},
+        {"scale": asdict(scale), "data": built.dataset.fingerprint, "seed": seed},
+        seed,
         jax.random.key(seed),
     )

@@ -91,8 +91,7 @@ def experiment(problem):
 
 def trainer(problem, key):
     """`params -> params`: MAP, each time with an order of the examples of its own."""
-    scale = problem.scale
-    num_steps = scale.num_epochs * max(1, scale.num_train // BATCH_SIZE)
+    num_steps = problem.scale.num_steps
     approximation = ensemble.build(
         problem.log_posterior,
         optimiser=optax.adam(LEARNING_RATE),

@@ -1,5 +1,6 @@
 """The reproduction of the compact posterior, at its smallest scale."""
 
+import dataclasses
 import importlib
 import json
 import sys
@@ -13,8 +14,9 @@ import scipy.special
 import scipy.stats
 import sklearn.datasets
 
-from symjax import evaluation, store
+from symjax import cli, evaluation, store
 from symjax.approximations import gaussian
+from symjax.cli import records
 from symjax.plots import compact
 
 
@@ -27,7 +29,7 @@ def scripts():
     """The modules, which import each other by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
-        names = ("compact", "evaluation", "problem", "transpositions")
+        names = ("compact", "evaluation", "problem", "runs", "transpositions")
         found = {n: importlib.import_module(f"xiao2023_{n}") for n in names}
     return SimpleNamespace(**found)
 
@@ -63,6 +65,7 @@ def reproduced(script, tmp_path_factory):
 
 def outputs(params, x):
     """The network in NumPy, of any draws."""
+    x = x.reshape(len(x), -1)
     first, second = params["params"]["Dense_0"], params["params"]["Dense_1"]
     hidden = np.maximum(x @ first["kernel"] + first["bias"][..., None, :], 0)
     return hidden @ second["kernel"] + second["bias"][..., None, :]
@@ -70,12 +73,13 @@ def outputs(params, x):
 
 def test_pixels_are_those_of_the_files_between_0_and_1(problem):
     images = sklearn.datasets.load_digits().data / 16
-    together = np.concatenate([problem.train.x, problem.test.x])
+    together = np.concatenate([problem.train.x, problem.test.x]).reshape(-1, 64)
     known = set(map(bytes, np.uint8(images * 16)))
     assert set(map(bytes, np.uint8(np.round(together * 16)))) <= known
     np.testing.assert_allclose(together * 16, np.round(together * 16), atol=1e-4)
     blank = np.all(problem.train.x == 0, axis=0)
     assert blank.sum() >= np.sum(images.max(axis=0) == 0) == 3
+    assert (len(problem.train.y), len(problem.test.y)) == (300, 200)
 
 
 @pytest.mark.parametrize("how", ["activations", "weights"])
@@ -131,7 +135,8 @@ def test_the_table_is_that_of_the_draws(problem, reproduced):
         np.testing.assert_allclose(row["agreement"], agreement, atol=0.006)
         np.testing.assert_allclose(row["total_variation"], distance, atol=1e-4)
 
-    # The Gaussian's predictions are near those of many of its draws, made here.
+    # The Gaussian's predictions are near those of many of its draws, made here, and
+    # are those of the draws that were kept.
     std = jax.tree.map(lambda leaf: leaf.std(axis=(0, 1), ddof=1), moved)
     rng = np.random.default_rng(0)
     sampled = jax.tree.map(
@@ -141,6 +146,76 @@ def test_the_table_is_that_of_the_draws(problem, reproduced):
     distance = abs(probs - reference).sum(axis=1).mean() / 2
     row = rows["HMC q_r by activations"]
     np.testing.assert_allclose(row["total_variation"], distance, atol=0.05)
+    kept = store.open(out / "gaussians/hmc-q_r-by-activations").read()
+    probs = scipy.special.softmax(outputs(kept, x), axis=-1).mean(axis=(0, 1))
+    distance = abs(probs - reference).sum(axis=1).mean() / 2
+    np.testing.assert_allclose(row["total_variation"], distance, atol=1e-4)
+    units = jax.tree.map(lambda w, m, s: ((w - m) / s).ravel(), kept, mean, std)
+    normal = np.concatenate(jax.tree.leaves(units))
+    assert scipy.stats.kstest(normal, "norm").pvalue > 1e-3
+
+
+NAMES = {
+    "HMC draws": "hmc",
+    "ensemble members": "ensemble",
+    "mean-field VI": "mfvi",
+    "HMC q_d": "gaussians/hmc-q_d",
+    "HMC q_r by activations": "gaussians/hmc-q_r-by-activations",
+    "HMC q_r, 20 factors": "gaussians/hmc-q_r-20-factors",
+    "ensemble q_r by activations to a member": (
+        "gaussians/ensemble-q_r-by-activations-to-a-member"
+    ),
+}
+
+
+def test_a_report_of_the_runs_has_the_numbers_of_the_table(reproduced, tmp_path):
+    out, results = reproduced
+    # One that was aligned is HMC's draws again.
+    paths = [out / name for name in (*NAMES.values(), "hmc-by-weights")]
+    words = [*map(str, paths), "--ood", "permuted", "--out", str(tmp_path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["symjax", "report", *words])
+        cli.main()
+    found = json.loads((tmp_path / "summary.json").read_text())
+    for label, name in NAMES.items():
+        for measure, value in results["rows"][label].items():
+            if name != "hmc" or measure == "accuracy":
+                said = found["methods"][Path(name).name][measure]
+                np.testing.assert_allclose(said, value, atol=1e-6, err_msg=name)
+    aligned = found["methods"]["hmc-by-weights"]
+    assert aligned["agreement"] == 1
+    assert aligned["total_variation"] < 1e-5
+    np.testing.assert_allclose(
+        found["acceptance"], results["hmc"]["acceptance"], rtol=1e-6
+    )
+    costs = {name: one.get("gradients") for name, one in found["methods"].items()}
+    steps = store.open(out / "hmc").info()["num_steps"].sum()
+    assert costs["hmc"] == steps + 2 * 300
+    # Epochs of members.
+    assert (costs["ensemble"], costs["mfvi"], costs["hmc-q_d"]) == (900, 300, None)
+    page = (tmp_path / "report.html").read_text()
+    assert "The chains start at members of the ensemble. Made by scripts/xiao" in page
+
+
+def test_a_run_stands_for_the_posterior_of_the_program(problem, reproduced):
+    """What is rebuilt from a run gives its draws the log density that was logged."""
+    run = store.open(reproduced[0] / "hmc")
+    built = records.posterior_of(run)
+    np.testing.assert_array_equal(built.dataset.train.x, problem.train.x)
+    np.testing.assert_array_equal(built.dataset.test.y, problem.test.y)
+    logged = run.info()["log_density"][:, list(run.kept)]
+    draws = run.read()
+    logits = outputs(draws, problem.train.x)
+    chosen = np.take_along_axis(
+        scipy.special.log_softmax(logits, axis=-1),
+        problem.train.y[None, None, :, None],
+        axis=-1,
+    )
+    prior = sum(
+        scipy.stats.norm.logpdf(leaf).reshape(2, 12, -1).sum(axis=-1)
+        for leaf in jax.tree.leaves(draws)
+    )
+    np.testing.assert_allclose(logged, chosen.sum(axis=(2, 3)) + prior, rtol=1e-5)
 
 
 def test_chains_and_deviations_are_described(problem, reproduced):
@@ -159,7 +234,7 @@ def test_chains_and_deviations_are_described(problem, reproduced):
         assert shares["share_rhat_below_1.1"] == evaluation.share_below(
             weights.rhat, 1.1
         )
-    blank = problem.train.x.max(axis=0) == 0
+    blank = problem.train.x.max(axis=0).ravel() == 0
     for kind, name in (("q_d", "hmc"), ("q_r", "hmc-by-activations")):
         kernel = store.open(out / name).read()["params"]["Dense_0"]["kernel"]
         std = kernel.std(axis=(0, 1), ddof=1)
@@ -202,7 +277,7 @@ def test_pruning_starts_at_the_network_and_sets_the_widest_to_zero(problem, repr
 def test_weights_of_blank_pixels_alone_become_zero(scripts, problem):
     ones = jax.tree.map(np.ones_like, problem.init(problem.key))
     kept = scripts.evaluation.without_blank(problem, gaussian.Gaussian(ones, ones))
-    blank = problem.train.x.max(axis=0) == 0
+    blank = problem.train.x.max(axis=0).ravel() == 0
     assert 0 < blank.sum() < 64
     for part in (kept.mean["params"], kept.std["params"]):
         kernel = part["Dense_0"].pop("kernel")
@@ -210,19 +285,17 @@ def test_weights_of_blank_pixels_alone_become_zero(scripts, problem):
         assert all(np.all(leaf == 1) for leaf in jax.tree.leaves(part))
 
 
-def test_alignment_goes_on_with_new_draws(script, problem, reproduced, tmp_path):
+def test_alignment_goes_on_with_new_draws(scripts, problem, reproduced, tmp_path):
     out, _ = reproduced
     source = store.open(out / "hmc")
-    reference = jax.tree.map(lambda leaf: leaf[0], source.warmup())
-    match = script.matchers(problem)["weights"]
+    match = scripts.compact.matchers(problem)["weights"]
     for count in (5, 12):
-        so_far = SimpleNamespace(
-            num_chains=2,
-            num_draws=12,
-            committed=SimpleNamespace(num_draws=count),
-            read=source.read,
+        as_of_then = {"committed": store.Commit(5 + count, count, has_state=True)}
+        fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+        so_far = type("SoFar", (store.Run,), as_of_then)(**fields)
+        kept = scripts.runs.align(
+            problem, tmp_path / "run", so_far, "weights", match, source
         )
-        kept = script.align(problem, tmp_path / "run", so_far, match, reference)
         assert kept.committed[:2] == (count, count)
         assert kept.committed.finished == (count == 12)
     whole = store.open(out / "hmc-by-weights")
@@ -280,7 +353,12 @@ def test_deviations_are_shares_of_each_leaf():
         assert np.asarray(ax.lines[0].get_xdata())[0] == prior[name]
 
 
-def test_other_settings_do_not_continue_a_run(script, problem, reproduced):
-    other = problem._replace(config=problem.config | {"seed": 1})
-    with pytest.raises(ValueError, match="`seed` must stay 0"):
-        script.reproduce(other, reproduced[0], minutes=1.0)
+def test_other_settings_do_not_continue_a_run(scripts, reproduced):
+    other = scripts.problem.build("digits", "tiny", 1)
+    with pytest.raises(ValueError, match="`options.seed` must stay 0"):
+        scripts.compact.reproduce(other, reproduced[0], minutes=1.0)
+
+
+def test_what_is_no_images_with_classes_is_refused(scripts):
+    with pytest.raises(SystemExit, match="`--data` must be images with .* of shape"):
+        scripts.problem.build("wine", "tiny", 0)

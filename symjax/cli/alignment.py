@@ -42,7 +42,7 @@ def align(command: Align, console: Console) -> Path:
     _require_same_model(source, reference)
     aligner = aligners.build(source, built, reference, command.method)
     path = command.out or _beside(source)
-    made_of = _made_of(source, reference, command.method)
+    made_of = describe(source, reference, command.method)
     total = source.committed.num_draws
     target = _begun(path, made_of, total)
     done = 0 if target is None else target.committed.num_draws
@@ -149,8 +149,8 @@ def _require_same_model(source: Run, reference: Run) -> None:
             )
 
 
-def _made_of(source: Run, reference: Run, method: str) -> dict[str, str]:
-    """What an aligned run records of its making."""
+def describe(source: Run, reference: Run, method: str) -> dict[str, str]:
+    """What an aligned run records of its making, as `aligned` in its configuration."""
     return {
         "run": str(source.path),
         "run_began": beginning(source),
@@ -235,7 +235,7 @@ def _kept_info(source: Run) -> dict[str, np.ndarray]:
 def _is_of(aligned: Run, source: Run, reference: Run) -> bool:
     """Whether a run holds the draws of another, aligned to the reference."""
     found = aligned.config.get("aligned")
-    return found is not None and found == _made_of(source, reference, found["method"])
+    return found is not None and found == describe(source, reference, found["method"])
 
 
 def _say(target: Run, console: Console) -> None:

@@ -84,7 +84,7 @@ def _create(
     num_draws = each * num_parts
     return store.create(
         path,
-        config=_config(command, built, num_draws),
+        config=describe(command, built, num_draws),
         params=built.shapes,
         info={"part": jax.ShapeDtypeStruct((), np.int32)},
         num_chains=num_chains,
@@ -126,8 +126,8 @@ def _read_all(command: Import, built: Posterior) -> Iterator[Params]:
             yield params
 
 
-def _config(command: Import, built: Posterior, num_draws: int) -> dict[str, object]:
-    """What the run records."""
+def describe(command: Import, built: Posterior, num_draws: int) -> dict[str, object]:
+    """What a run of imported draws records."""
     names = members.short_names(command.files)
     return {
         "command": "import",

@@ -274,6 +274,6 @@ def _pixels(
         raise ValueError(
             f"`pixels` must be normalised for {name}, got unit: inputs of shape "
             f"{arrays.x_train.shape[1:]} are no images (row, column[, channel]), or "
-            "are all of one grey. Leave it out."
+            "are all of one grey. Leave it out, or take images."
         )
     return raw.unit(arrays.x_train, arrays.x_test, *shades)
