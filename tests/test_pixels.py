@@ -127,7 +127,7 @@ def test_what_has_no_pixels_is_told_so(folder, capsys):
     symjax("sample", "--data", "wine", "--pixels", "unit", "--dry-run", code=2)
     said = " ".join(capsys.readouterr().err.split())
     assert "--data, --pixels unit: `pixels` must be normalised for wine" in said
-    assert "Leave it out." in said
+    assert "Leave it out, or take images." in said
 
 
 @pytest.fixture(scope="module")
