@@ -33,6 +33,22 @@ def test_another_size_is_the_mean_of_areas():
     assert images.fit(np.ones((1, 28, 28, 1), np.float32), (9, 9, 1)).max() <= 1
 
 
+def test_bytes_come_back_and_grey_stays_grey(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (40, 4, 4, 3), dtype=np.uint8)
+    x[:10] = random.integers(0, 256, (10, 4, 4, 1), dtype=np.uint8)
+    x[:, 0, 0], x[:, 1, 1] = 0, 255
+    y = np.arange(40) % 3
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+    dataset = data.load(str(tmp_path / "a.npz"))
+    expected = (x[:20] / 255).astype(np.float32)
+    np.testing.assert_array_equal(images.as_pixels(dataset), expected)
+    made = dataset.test._replace(x=data.load_shifted(dataset, "brightness", 1).x)
+    brighter = images.as_pixels(dataset._replace(test=made, train_bytes=None))[:10]
+    assert brighter[:, 0, 0].min() > 0.04
+    np.testing.assert_allclose(brighter, brighter[..., :1].repeat(3, 3), atol=1e-5)
+
+
 def test_pixels_run_from_black_to_white_where_black_is_not_zero(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 3, (30, 4, 4)).astype(np.float32)
     x[0, 0, 0], x[1, 0, 0] = -1, 3
