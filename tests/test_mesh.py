@@ -195,6 +195,19 @@ def test_a_single_chain_has_no_axis_in_products(num_chains):
     np.testing.assert_allclose(program(weights, x), x @ weights, rtol=1e-6)
 
 
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_one_axis_is_that_of_every_argument(num_chains):
+    values = jnp.arange(2.0 * num_chains).reshape(num_chains, 2)
+    program = mesh.vmap_chains(lambda a, b: a["w"] * b, 0)
+    np.testing.assert_array_equal(program({"w": values}, values), values**2)
+
+
+def test_arguments_of_other_numbers_of_chains_are_refused():
+    """Rather than the first chain of one of them taken alone."""
+    with pytest.raises(ValueError, match="inconsistent sizes"):
+        mesh.vmap_chains(jnp.add, (0, 0))(jnp.ones(1), jnp.ones(3))
+
+
 def test_a_chain_outside_the_mesh_is_alone():
     assert mesh.num_chains() == 1
     assert mesh.chain_index() == 0

@@ -1,7 +1,7 @@
 """What runs on the mesh, and what its chains know of each other."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,9 @@ from jaxtyping import Array, Int
 
 
 Tree = TypeVar("Tree")
+
+ChainAxis: TypeAlias = Literal[0] | None
+"""Whether an argument leads with chains."""
 
 _BLOCK = "chain_of_block"
 """The vmapped axis over the chains of one device that are computed together."""
@@ -40,7 +43,9 @@ def map_chains(mesh: Mesh, function: Callable[..., Any], *specs: P) -> Callable:
     )
 
 
-def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any]:
+def vmap_chains(
+    function: Callable[..., Any], in_axes: ChainAxis | tuple[ChainAxis, ...]
+) -> Callable[..., Any]:
     """`jax.vmap` over a device's block of chains, which then know of each other.
 
     A block of a single chain is computed without the axis: the products of one network
@@ -53,8 +58,7 @@ def vmap_chains(function: Callable[..., Any], in_axes: Any) -> Callable[..., Any
     """
 
     def block(*arguments: Any) -> Any:
-        each = isinstance(in_axes, tuple)
-        axes = in_axes if each else (in_axes,) * len(arguments)
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
         pairs = list(zip(arguments, axes, strict=True))
         sizes = {
             len(leaf)
