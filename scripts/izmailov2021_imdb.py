@@ -66,7 +66,7 @@ DIFFERS = {
         "Their CNN-LSTM, on the first 5,000 reviews, tested on the first 5,000. HMC "
         "starts at draws of the prior (of temperature 1), its step size is adapted; "
         "an accept step of full precision (theirs: 1e-5, float64). SGLD's step size is "
-        "theirs times 25,000 / 5,000, since the gradient is a sum over the examples; "
+        "theirs times 20,000 / 5,000, since the gradient is a sum over the examples; "
         "the others have none for IMDB, and take that of CIFAR-10 times as much (with "
         "a preconditioner as it is). All have the prior of HMC, theirs wider ones."
     ),
@@ -113,10 +113,10 @@ SMALL = Experiment(
             "--mfvi.noise shared --mfvi.first-std 0.01",
         },
         {
-            "sgld": "--izmailov2021.task imdb --izmailov2021.step-size 5e-5 "
+            "sgld": "--izmailov2021.task imdb --izmailov2021.step-size 4e-5 "
             "--num-draws 60 --thinning 250",
-            "sghmc": "--izmailov2021.step-size 1.5e-6 --num-draws 60 --thinning 250",
-            "sghmc_clr": f"--izmailov2021.step-size 1.5e-6 {CYCLES}",
+            "sghmc": "--izmailov2021.step-size 1.2e-6 --num-draws 60 --thinning 250",
+            "sghmc_clr": f"--izmailov2021.step-size 1.2e-6 {CYCLES}",
             "sghmc_clr_prec": CYCLES,
         },
         both="--num-chains 3 --izmailov2021.num-warmup-epochs 40",

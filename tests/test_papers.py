@@ -17,6 +17,7 @@ from rich.console import Console
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
 from symjax.cli.problem import Problem
+from symjax.samplers import izmailov2021
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -192,6 +193,20 @@ def test_the_words_of_every_method_are_understood(scale):
             assert_baselines_are_published(name, commands)
         compared = papers.parse(["evaluate", *experiment.evaluation.split()]).compared
         assert set(compared.shift) <= set(data.SHIFT_NAMES)
+
+
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
+def test_steps_of_the_small_scale_are_as_much_larger_as_examples_are_fewer(name):
+    papers, module = load("papers"), load(name)
+    task = "imdb" if name == "izmailov2021_imdb" else "cifar10"
+    for method in ("sgld", "sghmc", "sghmc_clr"):
+        words = f"{module.SMALL.methods[method]} {module.SMALL.problem}"
+        command = papers.parse(shlex.split(words))
+        theirs = izmailov2021.STEP_SIZES.get((method, task))
+        theirs = theirs or izmailov2021.STEP_SIZES[method, "cifar10"]
+        share = module.NUM_EXAMPLES / command.problem.num_train
+        size = command.izmailov2021.step_size
+        assert size == pytest.approx(share * theirs, rel=0.03)
 
 
 def test_every_row_of_laurent_has_words_that_are_understood():
