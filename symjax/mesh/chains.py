@@ -111,7 +111,7 @@ def sum_over_chains(tree: Tree) -> Tree:
     if not knows_chains():
         return tree
     _require_all_together()
-    total = tree if _is_alone() else jax.lax.psum(tree, _BLOCK)
+    total = jax.lax.psum(tree, _BLOCK)
     return jax.lax.psum(total, "chain") if is_mapped() else total
 
 
@@ -124,7 +124,7 @@ def gather_chains(tree: Tree) -> Tree:
     if not knows_chains():
         return _as_block(tree)
     _require_all_together()
-    block = _as_block(tree) if _is_alone() else jax.lax.all_gather(tree, _BLOCK)
+    block = jax.lax.all_gather(tree, _BLOCK)
     return jax.lax.all_gather(block, "chain", tiled=True) if is_mapped() else block
 
 
@@ -137,8 +137,7 @@ def same_in_all_chains(value: Int[Array, ""]) -> Int[Array, ""]:
     Args:
         value: Equal in all chains, such as the iteration.
     """
-    is_alone = not knows_chains() or _is_alone()
-    return value if is_alone else jax.lax.pmax(value, _BLOCK)
+    return jax.lax.pmax(value, _BLOCK) if knows_chains() else value
 
 
 def is_mapped() -> bool:
