@@ -138,8 +138,9 @@ def main():
     except ValueError as error:
         raise SystemExit(f"{error}") from None
     stopped = []
-    for name in options.data:
-        task = prepare(name, options)
+    # All are looked at before hours have passed.
+    tasks = [(name, prepare(name, options)) for name in options.data]
+    for name, task in tasks:
         for method in options.methods:
             began = time.monotonic()
             try:
@@ -160,7 +161,7 @@ def main():
 
 
 def check(options: Options) -> None:
-    """Look at all that is asked for, before hours have passed.
+    """Require known data sets and positive numbers.
 
     Raises:
         ValueError: if a data set is not known or a number not positive.

@@ -177,6 +177,13 @@ def write_tables(out: Path) -> None:
     R-hat is in function space: the share below 1.05 and the 99 % quantile; ESS is the
     median effective sample size there, of all chains of a split.
     """
+    note = (
+        "± is the standard error over the splits. The log likelihood is that of the "
+        "mixture of the draws; of a Gaussian: with its mean and variance, as theirs. "
+        "R-hat is that of the predictions: the share of them below 1.05, and what 99 % "
+        "of them are below. ESS is their median, of all chains of a split. Seconds are "
+        "of all splits together; sgd is a member of the ensemble, and has its seconds."
+    )
     table = Table(title="Test sets, mean and standard error over splits")
     header = (
         *("data", "method", "splits", "RMSE", "theirs", "log likelihood"),
@@ -194,10 +201,13 @@ def write_tables(out: Path) -> None:
                 results.append({"data": data, "method": method, **summary, **result})
                 lines.append(_cells(data, method, result, summary))
                 table.add_row(*lines[-1])
-    Console(width=140).print(table)
+    console = Console(width=140)
+    console.print(table)
+    console.print(note, highlight=False)
     text = [" | ".join(header), " | ".join("---" for _ in header)]
     text += [" | ".join(line) for line in lines]
-    store.write_text(out / "table.md", "".join(f"| {line} |\n" for line in text))
+    body = "".join(f"| {line} |\n" for line in text)
+    store.write_text(out / "table.md", f"{body}\n{note}\n")
     store.write_json(out / "results.json", {"results": results})
 
 

@@ -140,8 +140,10 @@ def test_one_hand_calculation(scripts):
 
 def test_all_methods_are_in_the_table_and_splits_are_known_to_the_report(reproduced):
     text = (reproduced / "table.md").read_text()
-    rows = [line.split(" | ")[1] for line in text.splitlines()[2:]]
+    table, note = text.split("\n\n")
+    rows = [line.split(" | ")[1] for line in table.splitlines()[2:]]
     assert rows == ["sgd", "ensemble", "sgld", "hmc"]
+    assert "what 99 % of them are below" in note
     folder = reproduced / "diabetes"
     sgld = json.loads((folder / "sgld.json").read_text())
     # Chains ran away at the other step size.
@@ -340,6 +342,13 @@ def test_splits_are_those_of_the_file_or_the_papers(scripts, data_folder):
 def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
     monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["uci", "--data", "yacht"])
+    with pytest.raises(SystemExit, match="SYMJAX_DATA names the folder above uci/"):
+        scripts.main.main()
+    # Before the data that are there are begun with.
+    words = ["--data", "diabetes", "yacht", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["uci", *words])
+    begun = lambda task, method: pytest.fail(task.problem.name)
+    monkeypatch.setattr(scripts.main, "reproduce", begun)
     with pytest.raises(SystemExit, match="SYMJAX_DATA names the folder above uci/"):
         scripts.main.main()
     monkeypatch.setattr("sys.argv", ["uci", "--data", "yatch"])
