@@ -47,13 +47,7 @@ def compared(
     rows["between chains"] = {
         title: ceiling[key] for key, title in LIKENESS.items() if key in ceiling
     }
-    share = summary["rhat"]["function_share_below_1.05"]
-    note = (
-        "R-hat of HMC's predictions can't be had."
-        if share is None
-        else f"R-hat of HMC's predictions is below 1.05 for {share:.1%} of them."
-    )
-    tables = [Table("Methods", rows, published, note)]
+    tables = [Table("Methods", rows, published, papers.convergence(summary))]
     shifts = methods[REFERENCE].get("shift", {})
     for measure in ("accuracy", "nll") if shifts else ():
         heading = QUALITY[measure]

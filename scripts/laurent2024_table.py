@@ -174,7 +174,11 @@ def write(options: Options, made: list[str], words: str, console: Console) -> No
         "order, sign and scale of the units.",
     ]
     tables = [
-        Table("Distances", distances(summaries, made)),
+        Table(
+            "Distances",
+            distances(summaries, made),
+            note=papers.convergence(summaries[REFERENCE]),
+        ),
         Table("Quality", quality(summaries[REFERENCE]["methods"], made)),
         Table(
             "Networks",

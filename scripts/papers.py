@@ -153,6 +153,14 @@ def compare(
     return store.read_json(out / "summary.json")
 
 
+def convergence(summary: Mapping[str, Any]) -> str:
+    """For how many predictions the chains of HMC agree, of what `compare` returns."""
+    share = summary["rhat"]["function_share_below_1.05"]
+    if share is None:
+        return "R-hat of HMC's predictions can't be had."
+    return f"R-hat of HMC's predictions is below 1.05 for {share:.1%} of them."
+
+
 def write(
     out: Path,
     title: str,

@@ -338,6 +338,7 @@ def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
     found = tables(laurent)
     distances = found["Distances"]["rows"]
     assert list(distances) == ["many networks", "HMC"]
+    assert "HMC's predictions is below 1.05 for" in found["Distances"]["note"]
     for row, other in (("many networks", "HMC"), ("HMC", "many networks")):
         for measure in ("MMD", "symmetry-free MMD"):
             assert np.isfinite(distances[row][f"{measure}, to {other}"])
