@@ -28,8 +28,8 @@ correct, SGD 56.4 % / .418, ensemble 64.0 % / .314, mean-field VI 29.1 % / .314,
 preconditioner 78.0 % / .115, between chains 69.0 % / .148. That had not converged: an
 R-hat below 1.05 for 85 % of the predictions. Of the weights it was for 11 % only, and
 for 99.3 % after alignment: nearly all that the chains disagree about is symmetry. As in
-the paper SGLD and SGHMC are nearer to HMC than ensembles, and mean-field VI is the
-furthest; that they are nearer than a chain is to the others says that chains are short.
+the paper SGLD and SGHMC are nearer to HMC than ensembles, and mean-field VI agrees with
+it least; that they are nearer than a chain is to the others says that chains are short.
 
 Needs cifar10.npz (or a prepared tfds:cifar10), at the small scale
 cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names.

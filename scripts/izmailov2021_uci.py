@@ -19,12 +19,13 @@ given. Needs uci/boston.npz and so on in the folder that SYMJAX_DATA names.
 On two busy cores `--scale small --data boston --methods hmc --minutes 9` gave 2.35 and
 log likelihood -2.22 on the first three standard splits, with an R-hat below 1.05 for 77
 per cent of the predictions. The others mix more slowly: on an H200 the chains of
-energy, yacht and naval have not met after one to two million gradients, with a median
+energy, yacht and naval have not met after 0.9 to 2.2 million gradients, with a median
 R-hat of 1.13 to 2.7. Look at the R-hats before you believe a number.
 
 All splits and chains of a data set are one program. Its cost is known beforehand, see
-`SETTINGS`: (warm-up + 100 + draws x thinning) x leapfrogs gradients of all chains, some
-two million, which took two to five minutes of an H200. With `--minutes` HMC of a data
+`SETTINGS`: (warm-up + 100 + draws x thinning) x leapfrogs gradients of all chains, 5.8
+million at the scale of the paper, of which an H200 makes half a million (boston,
+concrete) to two million (yacht) in two to four minutes. With `--minutes` HMC of a data
 set ends there with the draws that it has, and of that time finds its mass matrices in
 three tenths at most. Results of a method are written when they are finished, and a
 second call skips them. Where the noise is far above its floor in `symjax report`, a

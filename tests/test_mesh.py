@@ -206,6 +206,8 @@ def test_arguments_of_other_numbers_of_chains_are_refused():
     """Rather than the first chain of one of them taken alone."""
     with pytest.raises(ValueError, match="inconsistent sizes"):
         mesh.vmap_chains(jnp.add, (0, 0))(jnp.ones(1), jnp.ones(3))
+    with pytest.raises(ValueError, match="shorter"):
+        mesh.vmap_chains(lambda *values: values, (0,))(jnp.ones(1), jnp.ones(1))
 
 
 def test_a_chain_outside_the_mesh_is_alone():
