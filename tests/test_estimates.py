@@ -65,6 +65,14 @@ def test_a_dry_run_says_what_other_devices_take(capsys):
     assert re.search(r"From [\d,]+ devices on", said)
 
 
+def test_minutes_are_no_hours_of_zero(capsys):
+    words = ("--num-draws", 1, "--hmc.num-steps", 10, "--hmc.num-warmup", 0)
+    symjax(*WORDS, *words, "--estimate.devices", 1, "--estimate.gradient-ms", 415)
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    hours = next(row[1] for row in rows if row[:1] == ["1"])
+    assert hours == f"{3 * 10 * 0.415 / 3600:.2g}" == "0.0035"
+
+
 def test_a_measured_gradient_is_that_of_one_chain_on_one_device(monkeypatch, capsys):
     monkeypatch.setattr(plan, "_time_gradient", lambda *_: plan._Timed(0.3, 1000))
     symjax(*WORDS, "--estimate.devices", 1)

@@ -109,8 +109,13 @@ def table(
         both = milliseconds(own), milliseconds(adding)
         share = adding / (own + adding)
         shares = f"{share:.0%}", f"{1 - share:.0%}"
-        shown.add_row(f"{number:,}", f"{hours:,.1f}", *both, *shares)
+        shown.add_row(f"{number:,}", _few_or_many(hours), *both, *shares)
     return shown
+
+
+def _few_or_many(hours: float) -> str:
+    """With one decimal, below one with two digits."""
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
 
 
 def milliseconds(seconds: float) -> str:
