@@ -202,6 +202,15 @@ def test_one_axis_is_that_of_every_argument(num_chains):
     np.testing.assert_array_equal(program({"w": values}, values), values**2)
 
 
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_numbers_that_are_no_arrays_are_those_of_every_chain(num_chains):
+    program = mesh.vmap_chains(lambda value: (2.0, None, mesh.gather_chains(True)), 0)
+    number, nothing, flags = program(jnp.ones(num_chains))
+    np.testing.assert_array_equal(number, [2.0] * num_chains)
+    assert nothing is None
+    assert flags.shape == (num_chains, num_chains)
+
+
 def test_arguments_of_other_numbers_of_chains_are_refused():
     """Rather than the first chain of one of them taken alone."""
     with pytest.raises(ValueError, match="inconsistent sizes"):
