@@ -311,6 +311,15 @@ def test_the_precision_of_a_force_makes_no_other_posterior(wine, tmp_path, capsy
     words = ["--reference", wine / "b.npz", "--out", tmp_path]
     symjax("evaluate", tmp_path / "net", *words)
     assert "another posterior" not in capsys.readouterr().out
+    # The definition of this one names it.
+    problem = store.read_bundle("bundle:digits").about["posterior"]["problem"]
+    assert "force_precision" in problem
+    words = ["--data", "digits", "--widths", 10, "--activation", "silu"]
+    words += ["--prior-scale", 0.3, "--force-precision", "float16"]
+    symjax("fit", *words, *FIT, "--out", tmp_path / "digits")
+    words = ["--reference", "bundle:digits", "--out", tmp_path]
+    symjax("evaluate", tmp_path / "digits", *words)
+    assert "another posterior" not in capsys.readouterr().out
 
 
 def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
