@@ -94,6 +94,13 @@ def test_help_that_nobody_reads_to_its_end_ends_in_silence(words, monkeypatch, c
     assert capfd.readouterr().err == ""
 
 
+def test_the_package_can_be_run_as_a_module(tmp_path):
+    words = [sys.executable, "-m", "symjax", "list", str(tmp_path / "none")]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.startswith("Error: `folder` must be a folder, got ")
+
+
 def test_a_run_imports_nothing_that_only_draws_or_evaluates():
     heavy = ("matplotlib", "sklearn", "pandas", "scipy.stats", "xarray")
     code = f"import symjax.cli.chains, sys; print(*set({heavy}) & set(sys.modules))"
