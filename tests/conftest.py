@@ -47,12 +47,6 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CHECKOUT / ".cache" / "jax")
 os.environ.setdefault("SYMJAX_CACHE", str(CHECKOUT / ".cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-# ArviZ writes down the day of its first import; two processes at once would fail.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("arviz")
-
 # The xdist workers already fill the cores. They inherit this before loading BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -72,6 +66,14 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes():
+    """ArviZ writes down the day of its first import; two at once would fail."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("arviz")
 
 
 @pytest.fixture(autouse=True, scope="module")
