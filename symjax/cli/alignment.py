@@ -228,7 +228,7 @@ def _kept_info(source: Run) -> dict[str, np.ndarray]:
     """What the iterations logged that gave a draw, `(chain, draw)`."""
     if source.kept is None:
         return {}
-    kept = list(source.kept)[: source.committed.num_draws]
+    kept = source.kept_iterations
     return {name: values[:, kept] for name, values in source.info().items()}
 
 

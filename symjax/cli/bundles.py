@@ -48,9 +48,7 @@ def export(path: Path, file: Path, num_draws: int | None = None) -> Bundle:
     draws = _as_params(built, leaves)
     again = evaluation.predict(built.apply, draws, built.dataset.test.x)
     again = _values(built, again)
-    # A run that a limit of time has ended has fewer iterations than it was to keep.
-    kept = list(run.kept or ())[: values.shape[1]]
-    recorded = run.info()["log_density"][:, kept][:, rows]
+    recorded = run.info()["log_density"][:, run.kept_iterations][:, rows]
     changes = _largest_changes(built, draws, again - values[:, rows], recorded)
     about = {
         "name": run.path.name,

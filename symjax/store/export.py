@@ -77,7 +77,7 @@ def export_arviz(run: Run) -> Any:
         }
     }
     if run.kept is not None:
-        kept = list(run.kept[: run.committed.num_draws])
+        kept = run.kept_iterations
         groups["sample_stats"] = {
             _ARVIZ_NAMES.get(name, name): values[:, kept]
             for name, values in run.info().items()

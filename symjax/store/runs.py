@@ -82,6 +82,14 @@ class Run:
         return 0 if self.kept is None else self.kept.start + 1 - self.kept.step
 
     @property
+    def kept_iterations(self) -> list[int]:
+        """Those that gave the committed draws, fewer than planned in a run cut short.
+
+        Empty where the run does not record them.
+        """
+        return [] if self.kept is None else [*self.kept[: self.committed.num_draws]]
+
+    @property
     def committed(self) -> Commit:
         """The commit record, as it is on the disk now."""
         return commits.read(self.path)
