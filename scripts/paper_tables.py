@@ -141,14 +141,7 @@ def beside(table: Table) -> Figure | None:
             style.percent_ticks(ax.xaxis)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
-    fig.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside upper right",
-        ncols=2,
-        frameon=False,
-        fontsize=style.SMALL,
-        labelcolor=style.MUTED,
-    )
+    style.name_lines(fig, num_columns=2)
     return fig
 
 

@@ -41,14 +41,7 @@ def interpolations(
         ax.set_xlim(0, 1)
         ax.set_ylim(bottom=min(0, *(np.min(values) for values in lines.values())))
         style.dress(ax, title=title, xlabel="position between", columns=2)
-    fig.legend(
-        *fig.axes[0].get_legend_handles_labels(),
-        loc="outside upper right",
-        ncols=len(names),
-        frameon=False,
-        fontsize=style.SMALL,
-        labelcolor=style.MUTED,
-    )
+    style.name_lines(fig, num_columns=len(names))
     return fig
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from matplotlib.typing import LegendLocType
 
 from symjax.plots import style
 from symjax.plots.style import Numbers
@@ -51,7 +50,7 @@ def deviations(
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         title = f"{name} ({pair[0].size:,})"
         style.dress(ax, title=title, xlabel="standard deviation", columns=2)
-    _name_lines(fig, "outside upper right", num_columns=3)
+    style.name_lines(fig, num_columns=3)
     return fig
 
 
@@ -74,7 +73,7 @@ def pruning(
     style.percent_ticks(ax.yaxis)
     ax.set_ylim(bottom=0)
     style.dress(ax, xlabel="weights set to zero", ylabel="accuracy")
-    _name_lines(fig, "outside right center", num_columns=1)
+    style.name_lines(fig, num_columns=1, place="outside right center")
     return fig
 
 
@@ -116,15 +115,3 @@ def transpositions(
         third, title="Transpositions on a line", xlabel="position between", columns=3
     )
     return fig
-
-
-def _name_lines(fig: Figure, place: LegendLocType, *, num_columns: int) -> None:
-    """A legend beside the axes, of what the first of them shows."""
-    fig.legend(
-        *fig.axes[0].get_legend_handles_labels(),
-        loc=place,
-        ncols=num_columns,
-        frameon=False,
-        fontsize=style.SMALL,
-        labelcolor=style.MUTED,
-    )

@@ -16,7 +16,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
-from matplotlib.typing import ColorType
+from matplotlib.typing import ColorType, LegendLocType
 
 
 Numbers: TypeAlias = Array | np.ndarray
@@ -127,6 +127,20 @@ def percent_ticks(axis: Axis, most: int | None = None) -> None:
     if most is not None:
         axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}%"))
+
+
+def name_lines(
+    fig: Figure, *, num_columns: int, place: LegendLocType = "outside upper right"
+) -> None:
+    """A legend beside the axes, of what the first of them shows."""
+    fig.legend(
+        *fig.axes[0].get_legend_handles_labels(),
+        loc=place,
+        ncols=num_columns,
+        frameon=False,
+        fontsize=SMALL,
+        labelcolor=MUTED,
+    )
 
 
 def name_chains(fig: Figure, count: int) -> None:
