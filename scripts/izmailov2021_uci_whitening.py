@@ -68,10 +68,16 @@ class Whitened(NamedTuple):
         """In nats; differentiable in z."""
         return self.log_posterior(self.network(params, data), data[2])
 
-    def difference(self, params: Any, proposal: Any, data: Any) -> Any:
+    def tally(self, params: Any, data: Any) -> Any:
+        """What `gain` needs of a point."""
+        return self.log_posterior.tally(self.network(params, data), data[2])
+
+    def gain(
+        self, params: Any, proposal: Any, data: Any, before: Any, after: Any
+    ) -> Any:
         """The log density at `proposal` less that at `params`, without cancellation."""
-        start, end = self.network(params, data), self.network(proposal, data)
-        return self.log_posterior.difference(start, end, data[2])
+        ends = self.network(params, data), self.network(proposal, data)
+        return self.log_posterior.gain(*ends, data[2], before, after)
 
 
 class State(NamedTuple):

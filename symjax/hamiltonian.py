@@ -29,19 +29,28 @@ first asked for: a step that is tried out far too small shall not cost hours."""
 
 
 class Point(NamedTuple):
-    """Parameters, with the log density and its gradient there."""
+    """Parameters, with what is known there.
+
+    Attributes:
+        position: The parameters.
+        log_density: There, in nats, as it comes with the gradient.
+        gradient: Of the log density.
+        tally: What the accept step compares, see `energies.tally`.
+    """
 
     position: Params
     log_density: Float[Array, ""]
     gradient: Params
+    tally: Any
 
 
 class State(NamedTuple):
-    """A chain between two transitions; the gradient is kept for the next one."""
+    """A chain between two transitions: a `Point`, and how far it is."""
 
     position: Params
     log_density: Float[Array, ""]
     gradient: Params
+    tally: Any
     iteration: Int[Array, ""]
     adaptation: Adaptation
 
@@ -78,8 +87,9 @@ class Info(NamedTuple):
 
 
 def evaluate(log_density: LogDensity, params: Params, data: Any) -> Point:
-    """The point at `params`, at the cost of one gradient."""
-    return Point(params, *jax.value_and_grad(log_density)(params, data))
+    """The point at `params`, at the cost of a gradient and a forward pass."""
+    value, gradient = jax.value_and_grad(log_density)(params, data)
+    return Point(params, value, gradient, energies.tally(log_density, params, data))
 
 
 def build(
@@ -115,7 +125,7 @@ def build(
         num_leapfrogs = count_leapfrogs(state.iteration, size)
         point, outcome, _ = transition(
             key,
-            Point(*state[:3]),
+            Point(*state[:4]),
             log_density,
             data,
             step_size=size,
@@ -162,49 +172,73 @@ def transition(
     make: Any = velocity_verlet
     verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
     end = static_integration(verlet)(begin, step_size, num_leapfrogs)
-    change = energies.change(log_density, inverse_mass_matrix, data, begin, end)
+    proposal = arrive(log_density, data, end)
+    kinetic = energies.kinetic_change(inverse_mass_matrix, momentum, end.momentum)
+    change = kinetic - gain(log_density, data, start, proposal)
     new, outcome = accept(
-        accept_key, change, begin, end, accept_all, divergence_threshold
+        accept_key, change, start, proposal, accept_all, divergence_threshold
     )
-    return Point(new.position, new.logdensity, new.logdensity_grad), outcome, end
+    return new, outcome, end
+
+
+def arrive(log_density: LogDensity, data: Any, end: Any) -> Point:
+    """The point where a trajectory ended, at the cost of a forward pass.
+
+    Args:
+        log_density: As in `transition`.
+        data: What it takes.
+        end: blackjax's `IntegratorState`.
+    """
+    tally = energies.tally(log_density, end.position, data)
+    return Point(end.position, end.logdensity, end.logdensity_grad, tally)
+
+
+def gain(
+    log_density: LogDensity, data: Any, start: Any, proposal: Point
+) -> Float[Array, ""]:
+    """The log density of the proposal less that of the start, see `energies.gain`."""
+    positions = start.position, proposal.position
+    tallies = start.tally, proposal.tally
+    return energies.gain(log_density, *positions, data, *tallies)
 
 
 def accept(
     key: Key,
     change: Float[Array, ""],
-    begin: Any,
-    end: Any,
+    start: Point,
+    proposal: Point,
     accept_all: Bool[Array, ""] | bool = False,
     divergence_threshold: float = 1000.0,
-) -> tuple[Any, Outcome]:
+) -> tuple[Point, Outcome]:
     """The end of a trajectory or its beginning, by Metropolis' rule.
 
     Args:
         key: Decides.
         change: Of the energy, in nats.
-        begin: blackjax's `IntegratorState`.
-        end: The same.
+        start: Where the trajectory began.
+        proposal: Where it ended.
         accept_all: Whether only divergent ends are refused.
         divergence_threshold: Rise of the energy, in nats, called a divergence.
     """
-    acceptance, is_divergent = judge(change, end, divergence_threshold)
+    value = proposal.log_density
+    acceptance, is_divergent = judge(change, value, divergence_threshold)
     log_used = jnp.where(accept_all & ~is_divergent, 0.0, acceptance)
     choose: Any = static_binomial_sampling
-    new, (is_accepted, _, _) = choose(key, log_used, begin, end)
+    new, (is_accepted, _, _) = choose(key, log_used, start, proposal)
     return new, Outcome(jnp.exp(acceptance), is_accepted, is_divergent, change)
 
 
-def integrator_state(point: Point, momentum: Params) -> Any:
+def integrator_state(point: Any, momentum: Params) -> Any:
     """A point and a momentum as blackjax's integrators take them."""
     make: Any = IntegratorState
     return make(point.position, momentum, point.log_density, point.gradient)
 
 
 def judge(
-    change: Float[Array, ""], end: Any, divergence_threshold: float
+    change: Float[Array, ""], log_density: Float[Array, ""], divergence_threshold: float
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The log probability of accepting `end`, and whether it diverged."""
-    is_finite = jnp.isfinite(change) & jnp.isfinite(end.logdensity)
+    """The log probability of accepting an end, and whether it diverged."""
+    is_finite = jnp.isfinite(change) & jnp.isfinite(log_density)
     is_divergent = ~is_finite | (change > divergence_threshold)
     return jnp.where(is_finite, jnp.minimum(-change, 0.0), -jnp.inf), is_divergent
 

@@ -40,9 +40,11 @@ class Data(NamedTuple):
 class LogDensity(Protocol):
     """An unnormalised log density of the parameters, in summed nats.
 
-    A log density may also have `difference(params, proposal, data)`, its change
-    computed without cancellation, and `relative_to(params, data)`, a function of the
-    proposal alone that computes the same. Hamiltonian samplers use what there is.
+    A log density may also compute its changes without subtracting two large sums.
+    Accept steps then use `tally(params, data)`, any pytree of scalars, which is kept of
+    the point where a chain is, and `gain(params, proposal, data, before, after)`, the
+    log density at `proposal` less that at `params`, whose tallies are the last two.
+    NUTS uses `relative_to(params, data)`, a function of the proposal alone.
     """
 
     def __call__(self, params: Params, data: Any) -> Float[Array, ""]:

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.special import digamma, polygamma
 
 from symjax import hamiltonian, isokinetic, mesh, run
+from symjax.hamiltonian import Point
 from symjax.samplers import adjusted_mclmc
 
 
@@ -106,14 +107,17 @@ def test_the_warm_up_meets_the_acceptance_target():
 
 
 def test_the_change_of_energy_is_computed_without_cancellation():
-    """A density with `difference` is asked for it, and a constant changes nothing."""
+    """A density with a `gain` is asked for it, and a constant changes nothing."""
 
     class Shifted:
         def __call__(self, params, data):
             return log_density(params, data) + 1e9
 
-        def difference(self, params, proposal, data):
-            return log_density(proposal, data) - log_density(params, data)
+        def tally(self, params, data):
+            return log_density(params, data)
+
+        def gain(self, params, proposal, data, before, after):
+            return after - before
 
     results = [
         sample(
@@ -226,7 +230,7 @@ def test_a_refreshed_direction_forgets_at_the_rate_asked_for():
 
 
 def test_a_refused_proposal_leaves_everything():
-    start = IntegratorState(jnp.zeros(2), jnp.ones(2), jnp.float32(0), jnp.zeros(2))
+    start = Point(jnp.zeros(2), jnp.float32(0), jnp.zeros(2), jnp.float32(0))
     end = start._replace(position=jnp.ones(2))
     for change, accepted in ((-1.0, True), (jnp.nan, False), (2000.0, False)):
         new, outcome = hamiltonian.accept(

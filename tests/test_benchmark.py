@@ -170,9 +170,44 @@ def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):
 
     options = module.Peers(repeats=1, num_draws=10, num_leapfrogs=1)
     problem = types.SimpleNamespace(name="")
-    found = module._compare(problem, {"symjax": call}, options)
+    found = module._compare(problem, {"symjax": call}, options, [])
     assert len(calls) == 3
     assert found[0].median < 10
+
+
+def test_a_peer_that_stands_still_is_named(scripts):
+    module, notes = scripts("benchmarks.peers"), []
+    options = module.Peers(repeats=1, num_draws=10, num_leapfrogs=1)
+    calls = {
+        "symjax": lambda: np.random.default_rng(0).random((1, 10, 3)),
+        "numpyro": lambda: np.ones((1, 10, 3)),
+    }
+    module._compare(types.SimpleNamespace(name=""), calls, options, notes)
+    assert notes == ["numpyro moved no chain: its time is not that of a sampler."]
+
+
+@pytest.mark.parametrize("name", ["symjax", "blackjax", "numpyro"])
+def test_contenders_take_the_leapfrogs_asked_for(scripts, name):
+    """Of N(0, 1) from 0: they end at sin(L a) / sin(a) e p, with cos a = 1 - e^2 / 2.
+
+    numpyro's default length, 2 pi, makes other steps of it.
+    """
+    size, count = 0.3, 4
+    build = scripts("benchmarks.contenders").CONTENDERS[name]
+    density = lambda x, data: -jnp.sum(x**2) / 2 + 0 * data
+    init, step = build(density, size, count)
+    position = scripts("benchmarks.contenders").position
+
+    def move(key):
+        state = init(key, jnp.zeros(50), 0.0)
+        return position(step(key, state, 0.0)[0])
+
+    ends = jax.vmap(move)(jax.random.split(jax.random.key(0), 400))
+    angle = np.arccos(1 - size**2 / 2)
+    expected = size * np.sin(count * angle) / np.sin(angle)
+    moved = np.any(np.asarray(ends) != 0, axis=1)
+    assert moved.mean() > 0.5
+    np.testing.assert_allclose(np.std(ends[moved]), expected, rtol=0.03)
 
 
 def test_chains_that_stand_still_have_no_effective_draws(scripts):

@@ -1,7 +1,5 @@
 """Momenta of large networks, drawn block by block, and what a change decides."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +43,9 @@ def test_what_is_subtracted_is_in_full_precision():
 
     def both(start, end, data):
         relative = energies.relative_density(log_density, start, data)
-        return relative(end), energies.gain(log_density, data, start, end)
+        before, after = (energies.tally(log_density, at, data) for at in (start, end))
+        gain = energies.gain(log_density, start, end, data, before, after)
+        return relative(end), gain
 
     start, end, data = jnp.ones(3), jnp.arange(3.0), jnp.ones((2, 3))
     equations = jax.make_jaxpr(both)(start, end, data).eqns
@@ -72,6 +72,5 @@ def test_what_is_subtracted_is_in_full_precision():
 def test_what_rises_past_the_threshold_or_is_no_number_diverged(
     change, log_density, log_acceptance, is_divergent
 ):
-    end = types.SimpleNamespace(logdensity=jnp.float32(log_density))
-    found = hamiltonian.judge(jnp.float32(change), end, 10.0)
+    found = hamiltonian.judge(jnp.float32(change), jnp.float32(log_density), 10.0)
     assert tuple(map(float, found)) == (log_acceptance, is_divergent)

@@ -163,8 +163,11 @@ def test_swaps_do_not_subtract_two_large_log_densities():
         def __call__(self, params, data):
             return two_modes(params, data) + 1e8
 
-        def difference(self, params, proposal, data):
-            return two_modes(proposal, data) - two_modes(params, data)
+        def tally(self, params, data):
+            return two_modes(params, data)
+
+        def gain(self, params, proposal, data, before, after):
+            return after - before
 
     def rates(density):
         result = run.sample(

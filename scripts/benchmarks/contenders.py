@@ -44,6 +44,8 @@ def numpyros(log_density, step_size, num_steps):
             num_warmup=0,
             step_size=step_size,
             num_steps=num_steps,
+            # Its default, 2 pi, would set the step size.
+            trajectory_length=None,
             adapt_step_size=False,
             adapt_mass_matrix=False,
             rng_key=key,

@@ -79,7 +79,7 @@ def main(options):
             notes.append(f"{name} is left out: torch cannot be imported.")
             continue
         calls[name] = _peer(name, problem, params, step_size, options)
-    figures.report("peers", options, _compare(problem, calls, options), notes)
+    figures.report("peers", options, _compare(problem, calls, options, notes), notes)
 
 
 def _peer(name, problem, params, step_size, options):
@@ -111,6 +111,7 @@ def _mcmc(problem, params, step_size, options):
         potential_fn=lambda p: -problem.log_density(p, problem.data),
         step_size=step_size,
         num_steps=options.num_leapfrogs,
+        trajectory_length=None,
         adapt_step_size=False,
         adapt_mass_matrix=False,
     )
@@ -178,7 +179,7 @@ def _check(problem, chain, params):
         assert float(error) < 0.02, f"{path}: {float(error)}, value {float(value)}"
 
 
-def _compare(problem, calls, options):
+def _compare(problem, calls, options, notes):
     made, taken = {name: [] for name in calls}, {name: [] for name in calls}
     # The first two are not timed: numpyro compiles for its start, and then once more.
     for repeat in range(-2, options.repeats):
@@ -196,6 +197,8 @@ def _compare(problem, calls, options):
         one = 1e3 * np.array(taken[name]) / (options.num_draws * options.num_leapfrogs)
         sizes = [sampling.sample_size(draws) / len(draws) for draws in made[name]]
         rates[name] = np.array(sizes) / taken[name]
+        if options.num_draws > 1 and all(map(sampling.stands_still, made[name])):
+            notes.append(f"{name} moved no chain: its time is not that of a sampler.")
         found += [
             figures.figure(case, f"{name}, a leapfrog of a chain", "ms", one),
             figures.figure(case, f"{name}, effective samples", "1/s", rates[name]),

@@ -87,14 +87,18 @@ def sampler(problem, init, step, position, num_draws):
     return begin, sample
 
 
+def stands_still(predictions):
+    """Whether a chain's predictions `(chain, draw, example)` never change."""
+    return np.all(predictions == predictions[:, :1], axis=(1, 2)).any()
+
+
 def sample_size(predictions):
     """Bulk effective sample size of the predictions, the median of them, or NaN.
 
     NaN too where a chain stands still: of such ones the estimate is some draws each.
     """
     predictions = np.asarray(predictions)
-    stands_still = np.all(predictions == predictions[:, :1], axis=(1, 2)).any()
     found = evaluation.summarise(predictions)
-    if found.ess_bulk is None or stands_still:
+    if found.ess_bulk is None or stands_still(predictions):
         return float("nan")
     return float(np.nanmedian(found.ess_bulk[""]))

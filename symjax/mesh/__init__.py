@@ -36,6 +36,7 @@ from symjax.mesh.examples import (
     NO_EXAMPLE,
     count_examples,
     differs_along_data,
+    gather_over_data,
     num_rows,
     row_numbers,
     sum_over_data,

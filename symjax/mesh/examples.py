@@ -30,6 +30,27 @@ def sum_over_data(tree: Tree) -> Tree:
     return jax.lax.psum(tree, "data")
 
 
+def gather_over_data(tree: Tree) -> Tree:
+    """What each of the devices that share a chain's examples has: one all-reduce.
+
+    Args:
+        tree: Each device's own arrays, small ones.
+
+    Returns:
+        The same with a leading device axis, equal on all devices; of one device outside
+        the mesh.
+    """
+    if not is_mapped():
+        return jax.tree.map(lambda leaf: leaf[None], tree)
+    here = jnp.arange(jax.lax.axis_size("data")) == jax.lax.axis_index("data")
+
+    def alone(leaf: Array) -> Array:
+        at = here.reshape(-1, *[1] * jnp.ndim(leaf))
+        return jnp.where(at, leaf, jnp.zeros_like(leaf))
+
+    return jax.lax.psum(jax.tree.map(alone, tree), "data")
+
+
 def differs_along_data(tree: Any) -> Bool[Array, ""]:
     """Whether devices that share a chain hold different values for it.
 

@@ -15,13 +15,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int
 
-from symjax import checks
+from symjax import checks, sums
 from symjax.densities import Prior
-from symjax.mesh import count_examples, sum_over_data, take, take_every
+from symjax.mesh import (
+    count_examples,
+    gather_over_data,
+    sum_over_data,
+    take,
+    take_every,
+)
 from symjax.posterior.convolutions import for_chains
 from symjax.posterior.force import at_precision
+from symjax.sums import Sum
 from symjax.types import Data, Key, Params
 
 
@@ -53,29 +61,43 @@ class LogPosterior:
         """The log likelihood of all examples, in nats, at temperature 1."""
         return self.temperature * self(params, data) - self.prior(params)
 
-    def difference(
-        self, params: Params, proposal: Params, data: Data
+    def tally(self, params: Params, data: Data) -> Sum:
+        """The log likelihood of all examples, in nats, as a sum that loses nothing.
+
+        Matrices multiply in full float32. One forward pass; `gain` compares two.
+        """
+
+        def of_batch(params: Params, batch: Data) -> Sum:
+            nats = self.likelihood(self.apply(params, batch.x), batch.y)
+            return sums.total(jnp.where(batch.mask, nats, 0))
+
+        with jax.default_matmul_precision("highest"):
+            own = self._sum(of_batch, params, data, add=sums.add)
+        return sums.merge(gather_over_data(own))
+
+    def gain(
+        self, params: Params, proposal: Params, data: Data, before: Sum, after: Sum
     ) -> Float[Array, ""]:
         """The log posterior at `proposal` less that at `params`, without cancellation.
 
-        Differences are taken example by example and weight by weight before they are
-        summed, and matrices multiply in full float32: the sums themselves, of 10^5 to
-        10^7 terms, would lose a change of order one.
+        Plain sums, of 10^5 to 10^7 terms, would lose a change of order one. The prior's
+        change is taken weight by weight.
+
+        Args:
+            params: Network parameters.
+            proposal: Others.
+            data: Not looked at: the tallies have seen them.
+            before: The tally at `params`.
+            after: The tally at `proposal`.
         """
-
-        def example_differences(params: Params, batch: Data) -> Float[Array, ""]:
-            before = self.likelihood(self.apply(params, batch.x), batch.y)
-            after = self.likelihood(self.apply(proposal, batch.x), batch.y)
-            return jnp.sum(jnp.where(batch.mask, after - before, 0))
-
-        with jax.default_matmul_precision("highest"):
-            change = sum_over_data(self._sum(example_differences, params, data))
-            return (change + self.prior.difference(params, proposal)) / self.temperature
+        del data
+        change = sums.difference(after, before)
+        return (change + self.prior.difference(params, proposal)) / self.temperature
 
     def relative_to(
         self, start: Params, data: Data
     ) -> Callable[[Params], Float[Array, ""]]:
-        """`difference` from `start`, as a function of the proposal; differentiable.
+        """`gain` from `start`, as a function of the proposal; differentiable.
 
         The examples' log-likelihoods at `start` are computed once and kept. Value and
         gradient then take one pass, in full float32: nothing more than a gradient.
@@ -231,7 +253,12 @@ class LogPosterior:
         return -(-num_rows // size), batch
 
     def _sum(
-        self, function: Callable[..., Any], params: Params, data: Data, *kept: Array
+        self,
+        function: Callable[..., Any],
+        params: Params,
+        data: Data,
+        *kept: Array,
+        add: Callable[[Any, Any], Any] = optax.tree.add,
     ) -> Any:
         """Add up `function` over this device's micro-batches, in one pass.
 
@@ -242,16 +269,15 @@ class LogPosterior:
         if count == 1:
             return function(params, data, *(leaf[0] for leaf in kept))
 
-        def add(total: Any, at: Any) -> tuple[Any, None]:
+        def step(total: Any, at: Any) -> tuple[Any, None]:
             index, *more = at
-            one = function(params, batch(index), *more)
-            return jax.tree.map(jnp.add, total, one), None
+            return add(total, function(params, batch(index), *more)), None
 
         zeros = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
             jax.eval_shape(function, params, batch(0), *(leaf[0] for leaf in kept)),
         )
-        return jax.lax.scan(add, zeros, (jnp.arange(count), *kept))[0]
+        return jax.lax.scan(step, zeros, (jnp.arange(count), *kept))[0]
 
 
 def _scale_gradient(gradient: Params, scale: Float[Array, ""]) -> tuple[Params]:
@@ -281,14 +307,14 @@ def build(
             and the gradient do not depend on it, up to the order of summation.
         force_precision: Of the gradient: one of `force.PRECISIONS`; None for what
             `jax_default_matmul_precision` says, which on a GPU is tensorfloat32. A
-            rougher force is still reversible and keeps volume, and `difference`, which
+            rougher force is still reversible and keeps volume, and `tally`, which
             decides what is accepted, is full float32: acceptance pays, the posterior
             stays exact. Samplers without an accept step have no such correction.
         force_apply: `(params, x, *, dtype) -> outputs`: a faster `apply` for a force of
             bfloat16 or float16, such as `models.fused.find` finds.
 
     Returns:
-        `log_posterior(params, data)`, with `difference`, `minibatch` and `block`.
+        `log_posterior(params, data)`, with `tally` and `gain`, `minibatch` and `block`.
     """
     checks.positive(temperature=temperature)
     checks.at_least(1, micro_batch=micro_batch)

@@ -14,33 +14,21 @@ References:
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array, Float, Int
 
-from symjax import energies, hamiltonian, isokinetic, warmup
-from symjax.hamiltonian import Info
+from symjax import hamiltonian, isokinetic, warmup
+from symjax.hamiltonian import Info, Point, State
 from symjax.types import Algorithm, Key, LogDensity, Params
-from symjax.warmup import Adaptation
 
 
 _DECOHERENCE = 1.25
 """The way after which the direction is forgotten, in trajectories. Without noise on
 the way, all chains of a trajectory that fits the target badly come back to where they
 began."""
-
-
-class State(NamedTuple):
-    """A chain between two transitions; the gradient is kept for the next one."""
-
-    position: Params
-    log_density: Float[Array, ""]
-    gradient: Params
-    iteration: Int[Array, ""]
-    adaptation: Adaptation
 
 
 def build(
@@ -54,13 +42,12 @@ def build(
     """Adjusted MCLMC: exact, by an accept step on the full data.
 
     A transition starts in a fresh direction and takes as many integrator steps as cover
-    the trajectory's length, at the cost of two gradients each and, where the density
-    has a `difference`, a forward pass at both ends. Rejected proposals repeat the
-    state, and every state is a draw.
+    the trajectory's length, at the cost of two gradients each and a forward pass at
+    its end. Rejected proposals repeat the state, and every state is a draw.
 
     Args:
-        log_density: `(params, data) -> nats`. Its `difference` is used if it has one;
-            other densities are subtracted.
+        log_density: `(params, data) -> nats`. Its `tally` and `gain` are used if it
+            has them; other densities are subtracted.
         step_size: Way of one step, Euclidean over all parameters together; the first
             one if there is a warm-up.
         trajectory_length: Way of a trajectory, rounded up to whole steps;
@@ -90,32 +77,31 @@ def build(
     def init(key: Key, params: Params, data: Any) -> State:
         del key
         isokinetic.require_two_numbers(params, "adjusted MCLMC")
-        value, gradient = jax.value_and_grad(log_density)(params, data)
-        return State(params, value, gradient, jnp.array(0), adapting.init(params))
+        point = hamiltonian.evaluate(log_density, params, data)
+        return State(*point, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         size = state.adaptation.step_size
         count = jnp.asarray(count_steps(state.iteration, size))
         direction_key, path_key, accept_key = jax.random.split(key, 3)
         direction = isokinetic.unit_vector(direction_key, state.position)
-        start = cast("Any", IntegratorState)(
-            state.position, direction, state.log_density, state.gradient
-        )
+        start = hamiltonian.integrator_state(state, direction)
         advance = isokinetic.build_step(lambda params: log_density(params, data))
         end, kinetic = _travel(path_key, start, advance, size, count)
-        gain = energies.gain(log_density, data, start.position, end.position)
-        new, outcome = hamiltonian.accept(accept_key, kinetic - gain, start, end)
+        proposal = hamiltonian.arrive(log_density, data, end)
+        change = kinetic - hamiltonian.gain(log_density, data, state, proposal)
+        new, outcome = hamiltonian.accept(
+            accept_key, change, Point(*state[:4]), proposal
+        )
         adaptation = adapting.update(
             state.adaptation,
             new.position,
-            new.logdensity_grad,
+            new.gradient,
             state.iteration,
             outcome.acceptance_rate,
         )
-        position, _, value, gradient = new
-        info = Info(*outcome, value, size, count)
-        iteration = state.iteration + 1
-        return State(position, value, gradient, iteration, adaptation), info
+        info = Info(*outcome, new.log_density, size, count)
+        return State(*new, state.iteration + 1, adaptation), info
 
     return Algorithm(init, step, num_warmup)
 

@@ -35,6 +35,7 @@ class State(NamedTuple):
         position: Parameters.
         log_density: There, in nats.
         gradient: Of the log density.
+        tally: What the accept step compares.
         iteration: Transitions made.
         adaptation: Of the step size.
         log_length: Log of the mean trajectory length, as last moved.
@@ -45,6 +46,7 @@ class State(NamedTuple):
     position: Params
     log_density: Float[Array, ""]
     gradient: Params
+    tally: Any
     iteration: Int[Array, ""]
     adaptation: warmup.Adaptation
     log_length: Float[Array, ""]
@@ -122,7 +124,7 @@ def build(
         count = _count(time / size, max_num_steps)
         point, outcome, end = hamiltonian.transition(
             key,
-            Point(*state[:3]),
+            Point(*state[:4]),
             log_density,
             data,
             step_size=size,

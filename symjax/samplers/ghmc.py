@@ -59,6 +59,7 @@ class State(NamedTuple):
         position: Parameters.
         log_density: There, in nats.
         gradient: Of the log density.
+        tally: What the accept step compares.
         momentum: In units in which its variance is 1.
         slice: Neal's u, in (-1, 1), which decides what is accepted.
         iteration: Transitions made.
@@ -68,6 +69,7 @@ class State(NamedTuple):
     position: Params
     log_density: Float[Array, ""]
     gradient: Params
+    tally: Any
     momentum: Params
     slice: Float[Array, ""]
     iteration: Int[Array, ""]
@@ -194,43 +196,49 @@ def _transition(
     # At exactly 0 anything would be accepted, even what is not finite.
     level = jnp.where(level == 0, 1e-7, level)
     momentum = jax.tree.map(jnp.divide, unit, scale)
-    begin = hamiltonian.integrator_state(Point(*state[:3]), momentum)
-    end, change = _leapfrog(begin, size, scale, log_density, data)
-    _, is_divergent = hamiltonian.judge(change, end, threshold)
+    proposal, end_momentum, change = _leapfrog(
+        state, momentum, size, scale, log_density, data
+    )
+    _, is_divergent = hamiltonian.judge(change, proposal.log_density, threshold)
     # Of a refusal, blackjax multiplies exp(-gain) by zero: it has to be finite.
     gain = jnp.where(is_divergent, _LEAST_GAIN, jnp.maximum(-change, _LEAST_GAIN))
-    back = begin._replace(momentum=jax.tree.map(jnp.negative, begin.momentum))
+    back = jax.tree.map(jnp.negative, momentum)
     choose: Callable[..., Any] = nonreversible_slice_sampling
-    new, (is_accepted, acceptance, level) = choose(level, gain, back, end)
+    ends = (Point(*state[:4]), back), (proposal, end_momentum)
+    chosen, (is_accepted, acceptance, level) = choose(level, gain, *ends)
+    point: Point = chosen[0]
     info = Info(
         acceptance,
         is_accepted,
         is_divergent,
         change,
-        new.logdensity,
+        point.log_density,
         size,
         jnp.array(1),
     )
-    point = Point(new.position, new.logdensity, new.logdensity_grad)
-    momentum = jax.tree.map(jnp.multiply, new.momentum, scale)
+    momentum = jax.tree.map(jnp.multiply, chosen[1], scale)
     iteration = state.iteration + 1
     return State(*point, momentum, level, iteration, state.adaptation), info
 
 
 def _leapfrog(
-    begin: Any,
+    state: State,
+    momentum: Params,
     size: Float[Array, ""],
     scale: Params,
     log_density: LogDensity,
     data: Any,
-) -> tuple[Any, Float[Array, ""]]:
-    """Where one step leads, and by how much it changes the energy."""
+) -> tuple[Point, Params, Float[Array, ""]]:
+    """Where one step leads, with what momentum, and how it changes the energy."""
     inverse_mass_matrix = jax.tree.map(jnp.square, scale)
     metric = energies.metric(inverse_mass_matrix)
     make: Any = velocity_verlet
     verlet = make(lambda p: log_density(p, data), metric.kinetic_energy)
-    end = verlet(begin, size)
-    return end, energies.change(log_density, inverse_mass_matrix, data, begin, end)
+    end = verlet(hamiltonian.integrator_state(state, momentum), size)
+    proposal = hamiltonian.arrive(log_density, data, end)
+    kinetic = energies.kinetic_change(inverse_mass_matrix, momentum, end.momentum)
+    gain = hamiltonian.gain(log_density, data, state, proposal)
+    return proposal, end.momentum, kinetic - gain
 
 
 def _adapt(state: State, num_warmup: int) -> Adaptation:

@@ -28,16 +28,15 @@ def build(
     """Full-batch HMC.
 
     Rejected proposals repeat the state, and every state is a draw. One transition costs
-    `num_steps` gradients and, where the density has a `difference`, a forward pass at
-    both ends.
+    `num_steps` gradients and a forward pass at the end.
 
     During the first `num_warmup` iterations dual averaging moves the step size towards
     the target acceptance, which also frees chains that start where the step is far too
     large. With `trajectory_length` the number of leapfrogs follows the step size.
 
     Args:
-        log_density: `(params, data) -> nats`. Its `difference` is used if it has one;
-            other densities are subtracted.
+        log_density: `(params, data) -> nats`. Its `tally` and `gain` are used if it
+            has them; other densities are subtracted.
         step_size: Leapfrog step, in units of the parameters (unit mass); the first one
             if there is a warm-up.
         num_steps: Leapfrogs of a trajectory. Give exactly one of this and

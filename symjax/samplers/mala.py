@@ -28,8 +28,8 @@ def build(
 ) -> Algorithm:
     """MALA: propose x + e M^-1 grad(x) + sqrt(2 e M^-1) n, accept or refuse it.
 
-    One transition costs one gradient and, where the density has a `difference`, a
-    forward pass at both ends. It moves by a step: thin its draws.
+    One transition costs one gradient and a forward pass. It moves by a step: thin its
+    draws.
 
     Args:
         log_density: As in `samplers.hmc`.

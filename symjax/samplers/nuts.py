@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from symjax import checks, energies, hamiltonian, warmup
 from symjax.energies import InverseMassMatrix
-from symjax.hamiltonian import Point, State
 from symjax.types import Algorithm, Key, LogDensity, Params
+from symjax.warmup import Adaptation
 
 
 MAX_DOUBLINGS = 30
@@ -53,6 +53,16 @@ class Info(NamedTuple):
     step_size: Float[Array, ""]
     num_steps: Int[Array, ""]
     num_doublings: Int[Array, ""]
+
+
+class State(NamedTuple):
+    """A chain between two transitions; the gradient is kept for the next one."""
+
+    position: Params
+    log_density: Float[Array, ""]
+    gradient: Params
+    iteration: Int[Array, ""]
+    adaptation: Adaptation
 
 
 def build(
@@ -108,8 +118,8 @@ def build(
 
     def init(key: Key, params: Params, data: Any) -> State:
         del key
-        point = hamiltonian.evaluate(log_density, params, data)
-        return State(*point, jnp.array(0), adapting.init(params))
+        value, gradient = jax.value_and_grad(log_density)(params, data)
+        return State(params, value, gradient, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         drawn, outcome = _transition(
@@ -123,13 +133,13 @@ def build(
         adaptation = adapting.update(
             state.adaptation,
             drawn.position,
-            drawn.gradient,
+            drawn.logdensity_grad,
             state.iteration,
             outcome.acceptance_rate,
         )
         info = _info(state, drawn, outcome)
-        point = drawn._replace(log_density=info.log_density)
-        return State(*point, state.iteration + 1, adaptation), info
+        at = drawn.position, info.log_density, drawn.logdensity_grad
+        return State(*at, state.iteration + 1, adaptation), info
 
     return Algorithm(init, step, num_warmup)
 
@@ -148,7 +158,7 @@ def _check_doublings(max_num_doublings: int) -> None:
         )
 
 
-def _info(state: State, drawn: Point, outcome: Any) -> Info:
+def _info(state: State, drawn: Any, outcome: Any) -> Info:
     """What a transition from `state` did, in blackjax's words `outcome`."""
     moved = optax.tree.sub(drawn.position, state.position)
     return Info(
@@ -156,7 +166,7 @@ def _info(state: State, drawn: Point, outcome: Any) -> Info:
         optax.tree.norm(moved) > 0,
         outcome.is_divergent,
         outcome.energy,
-        state.log_density + drawn.log_density,
+        state.log_density + drawn.logdensity,
         state.adaptation.step_size,
         outcome.num_integration_steps,
         outcome.num_trajectory_expansions,
@@ -170,8 +180,12 @@ def _transition(
     inverse_mass_matrix: InverseMassMatrix,
     max_num_doublings: int,
     divergence_threshold: float,
-) -> tuple[Point, Any]:
-    """A draw from a trajectory, its log density relative to the start."""
+) -> tuple[Any, Any]:
+    """A draw from a trajectory, its log density relative to the start.
+
+    Returns:
+        blackjax's `IntegratorState`, and what its proposal found.
+    """
     momentum_key, key = jax.random.split(key)
     metric = energies.metric(inverse_mass_matrix)
     momentum = metric.sample_momentum(momentum_key, state.position)
@@ -188,10 +202,6 @@ def _transition(
         max_num_doublings,
         divergence_threshold,
     )
-    start = Point(state.position, jnp.zeros_like(state.log_density), state.gradient)
-    drawn, outcome = propose(
-        key,
-        hamiltonian.integrator_state(start, momentum),
-        state.adaptation.step_size,
-    )
-    return Point(drawn.position, drawn.logdensity, drawn.logdensity_grad), outcome
+    start = state._replace(log_density=jnp.zeros_like(state.log_density))
+    begin = hamiltonian.integrator_state(start, momentum)
+    return propose(key, begin, state.adaptation.step_size)

@@ -13,17 +13,16 @@ References:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from blackjax.mcmc.integrators import IntegratorState
 from blackjax.util import generate_gaussian_noise
 from jaxtyping import Array, Float, Int
 
 from symjax import checks, energies, hamiltonian, warmup
-from symjax.hamiltonian import Info
+from symjax.hamiltonian import Info, Point
 from symjax.types import Algorithm, Key, Params
 from symjax.warmup import Adaptation
 
@@ -33,6 +32,7 @@ class State(NamedTuple):
 
     position: Params
     log_density: Float[Array, ""]
+    tally: Any
     iteration: Int[Array, ""]
     adaptation: Adaptation
 
@@ -52,12 +52,12 @@ def build(
     1, 2, ..., M, M, ..., 2, 1, and drifts by e / (2 (M - 1)) between two kicks. It is
     reversible, keeps volumes and is of second order. It costs nearly two gradients of
     the whole data, for steps that need not be as short as HMC's (a fifth longer with
-    ten blocks of a small network): what it saves is memory. The accept step takes three
+    ten blocks of a small network): what it saves is memory. The accept step takes two
     passes forward, which micro-batches divide as usual. With one block it would be HMC.
 
     Args:
         log_posterior: From `posterior.build`, or anything with its `block`; its
-            `difference` is used if it has one.
+            `tally` and `gain` are used if it has them.
         step_size: e, in units of the parameters (unit mass); the first one if there is
             a warm-up.
         trajectory_length: Step size times number of steps, rounded up to whole steps.
@@ -89,7 +89,8 @@ def build(
     def init(key: Key, params: Params, data: Any) -> State:
         del key
         value = log_posterior(params, data)
-        return State(params, value, jnp.array(0), adapting.init(params))
+        tally = energies.tally(log_posterior, params, data)
+        return State(params, value, tally, jnp.array(0), adapting.init(params))
 
     def step(key: Key, state: State, data: Any) -> tuple[State, Info]:
         size = state.adaptation.step_size
@@ -103,21 +104,22 @@ def build(
             size,
             count,
         )
-        as_state = cast("Any", IntegratorState)
-        start = as_state(state.position, momentum, state.log_density, ())
-        end = as_state(position, end_momentum, log_posterior(position, data), ())
-        change = energies.change(log_posterior, 1.0, data, start, end)
-        new, outcome = hamiltonian.accept(accept_key, change, start, end)
+        tally = energies.tally(log_posterior, position, data)
+        start = Point(state.position, state.log_density, (), state.tally)
+        proposal = Point(position, log_posterior(position, data), (), tally)
+        kinetic = energies.kinetic_change(1.0, momentum, end_momentum)
+        change = kinetic - hamiltonian.gain(log_posterior, data, start, proposal)
+        new, outcome = hamiltonian.accept(accept_key, change, start, proposal)
         adaptation = adapting.update(
             state.adaptation,
             new.position,
-            new.logdensity_grad,
+            new.gradient,
             state.iteration,
             outcome.acceptance_rate,
         )
-        info = Info(*outcome, new.logdensity, size, count)
-        iteration = state.iteration + 1
-        return State(new.position, new.logdensity, iteration, adaptation), info
+        info = Info(*outcome, new.log_density, size, count)
+        at = new.position, new.log_density, new.tally
+        return State(*at, state.iteration + 1, adaptation), info
 
     return Algorithm(init, step, num_warmup)
 

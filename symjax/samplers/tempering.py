@@ -62,8 +62,8 @@ def build(
     adapted, so that the draws of temperature 1 are those of the chains 0, K, 2 K, ...:
     `leaf[::K]`.
 
-    A swap gathers the parameters and gradients of all chains on every device, and takes
-    a forward pass at both ends, as an accept step does.
+    A swap gathers the parameters and gradients of all chains on every device. It takes
+    no pass over the data, but of a sampler that keeps no tally, such as NUTS, one.
 
     Args:
         make: `log density -> Algorithm`, such as `lambda density: hmc.build(density,
@@ -117,7 +117,8 @@ def build(
                 index,
                 ladder,
                 clock // swap_every,
-                lambda *ends: energies.gain(log_density, data, *ends),
+                log_density,
+                data,
             ),
             lambda: (state, jnp.zeros(()), jnp.array(False)),
         )
@@ -199,11 +200,14 @@ class _Tempered(NamedTuple):
     def __call__(self, params: Params, data: Any) -> Float[Array, ""]:
         return self.log_density(params, data) / self.temperature
 
-    def difference(self, params: Params, proposal: Params, data: Any) -> Any:
-        relative = energies.relative_density(self.log_density, params, data)
-        difference = getattr(self.log_density, "difference", None)
-        gain = difference(params, proposal, data) if difference else relative(proposal)
-        return gain / self.temperature
+    def tally(self, params: Params, data: Any) -> Any:
+        return energies.tally(self.log_density, params, data)
+
+    def gain(
+        self, params: Params, proposal: Params, data: Any, before: Any, after: Any
+    ) -> Any:
+        ends = params, proposal, data, before, after
+        return energies.gain(self.log_density, *ends) / self.temperature
 
     def relative_to(self, start: Params, data: Any) -> Callable[[Params], Any]:
         relative = energies.relative_density(self.log_density, start, data)
@@ -216,12 +220,12 @@ def _swap(
     index: Any,
     ladder: np.ndarray,
     turn: Any,
-    gain: Callable[[Params, Params], Float[Array, ""]],
+    density: LogDensity,
+    data: Any,
 ) -> tuple[Any, Float[Array, ""], Bool[Array, ""]]:
     """Exchange parameters with the neighbour whose turn it is, or don't.
 
-    Two large log densities are not subtracted: `gain` is of the one set of parameters
-    to the other.
+    Two large log densities are not subtracted, see `energies.gain`.
 
     Returns:
         The state, the probability, and whether the partner is the hotter one.
@@ -237,20 +241,24 @@ def _swap(
         log_density=state.log_density / inverse[index],
         gradient=optax.tree.scale(1 / inverse[index], state.gradient),
     )
-    mine = (own.log_density, own.position, own.gradient)
+    keeps_tally = hasattr(state, "tally")
+    tally = state.tally if keeps_tally else energies.tally(density, own.position, data)
+    mine = (own.log_density, own.position, own.gradient, tally)
     theirs = jax.tree.map(lambda leaf: leaf[partner], mesh.gather_chains(mine))
-    nats = (inverse[index] - inverse[other]) * gain(mine[1], theirs[1])
+    ends = mine[1], theirs[1], data, mine[3], theirs[3]
+    nats = (inverse[index] - inverse[other]) * energies.gain(density, *ends)
     rate = jnp.where(exists, jnp.exp(jnp.minimum(nats, 0.0)), 0.0)
     # Both of a pair look at the same answer, that of the colder one.
     answers = mesh.gather_chains(jax.random.uniform(key) < rate)
     is_swapped = answers[jnp.minimum(here, partner)]
-    log_density, position, gradient = jax.tree.map(
+    log_density, position, gradient, tally = jax.tree.map(
         lambda a, b: jnp.where(is_swapped, a, b), theirs, mine
     )
     state = state._replace(
         position=position,
         log_density=log_density * inverse[index],
         gradient=optax.tree.scale(inverse[index], gradient),
+        **({"tally": tally} if keeps_tally else {}),
     )
     is_tried = exists & is_lower
     return state, jnp.where(is_tried, rate, 0.0), is_tried
