@@ -89,7 +89,9 @@ class Sample:
             long, and this time again when the run is resumed.
         start: Start each chain from its own optimised network (map), from the model's
             own initialisation (init), or from a draw of the prior (prior): that has
-            the posterior's norm already where the data say little of most weights.
+            the posterior's norm already where the data say little of most weights. At a
+            temperature T it is multiplied by the root of T, which makes it a draw of
+            the prior at T where that is normal.
         map_steps: Optimisation steps before a chain starts, for --start map.
         warmup: auto picks the first step size and the warm-up of a Hamiltonian sampler
             from the prior and the curvature at the starts, and says why; what you give

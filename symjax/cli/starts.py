@@ -1,5 +1,6 @@
 """Where the chains of a command start, on which devices, and in which directory."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,10 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     keys = jax.random.split(start_key, num_chains(command))
     if isinstance(command, Sample) and command.start == "prior":
         prior = built.log_posterior.prior
-        return jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
+        draws = jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
+        # Of a normal prior these are draws of it to the power of 1 / temperature.
+        width = math.sqrt(built.log_posterior.temperature)
+        return jax.tree.map(lambda leaf: width * leaf, draws)
     # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads
     # of XLA's pool on a CPU with few cores, where several run at a time.
     params = jax.lax.map(built.init, keys)
