@@ -12,7 +12,8 @@ from blackjax.util import generate_gaussian_noise
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from symjax import trees
+from symjax import sums, trees
+from symjax.sums import Sum
 from symjax.types import Key, LogDensity, Params
 
 
@@ -22,6 +23,9 @@ or blackjax's `LowRankInverseMassMatrix` of the ravelled parameters."""
 
 BLOCK = 2**20
 """Numbers that are drawn together."""
+
+_SMALL = 2**15
+"""Numbers of a leaf that may be copied to join others."""
 
 
 def tally(log_density: LogDensity, params: Params, data: Any) -> Any:
@@ -64,6 +68,30 @@ def gain(
     if hasattr(log_density, "tally"):
         return cast("Any", log_density).gain(params, proposal, data, before, after)
     return after - before
+
+
+def kinetic(inverse_mass_matrix: InverseMassMatrix, momentum: Params) -> Sum:
+    """The kinetic energy, in nats, as a sum that loses next to nothing.
+
+    Two of them tell the change on a trajectory when its first momentum is gone. A few
+    numbers at a time are added as usual, which saves memory: of 10^7 parameters that
+    costs less than a thousandth.
+    """
+    energy = jax.tree.leaves(
+        jax.tree.map(
+            lambda p, v: jnp.ravel(p * v) / 2,
+            momentum,
+            velocity(inverse_mass_matrix, momentum),
+        )
+    )
+    # Small ones together, as many sums take long to compile.
+    small = [jnp.zeros(0), *(leaf for leaf in energy if len(leaf) <= _SMALL)]
+    large = [leaf for leaf in energy if len(leaf) > _SMALL]
+    few = [
+        jnp.pad(flat, (0, -len(flat) % 32)).reshape(-1, 32).sum(axis=1)
+        for flat in (jnp.concatenate(small), *large)
+    ]
+    return sums.total(jnp.concatenate(few))
 
 
 def kinetic_change(

@@ -4,9 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.mcmc.integrators import new_integrator_state, velocity_verlet
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix
+from blackjax.mcmc.trajectory import static_integration
 from scipy import stats
 
-from symjax import energies, hamiltonian
+from symjax import energies, hamiltonian, leapfrogs
 
 
 def test_momenta_of_many_parameters_are_independent_normals(monkeypatch):
@@ -74,3 +77,50 @@ def test_what_rises_past_the_threshold_or_is_no_number_diverged(
 ):
     found = hamiltonian.judge(jnp.float32(change), jnp.float32(log_density), 10.0)
     assert tuple(map(float, found)) == (log_acceptance, is_divergent)
+
+
+def test_leapfrogs_are_those_of_blackjax():
+    """Joined half kicks round otherwise; for every kind of mass matrix."""
+    draw = lambda i, n: jax.random.normal(jax.random.key(i), (n,))
+    params = {"a": draw(0, 5), "b": draw(1, 3)}
+    density = lambda p: (
+        -jnp.sum(jnp.cosh(p["a"])) - jnp.sum(p["b"] ** 4) * jnp.sum(p["a"] ** 2)
+    )
+    vectors = jnp.linalg.qr(draw(2, 16).reshape(8, 2))[0]
+    low_rank = LowRankInverseMassMatrix(
+        jnp.exp(draw(3, 8) / 4), vectors, jnp.array([2.0, 0.3])
+    )
+    diagonal = jax.tree.map(lambda leaf: jnp.exp(leaf / 4), params)
+    for inverse_mass_matrix in (0.7, diagonal, low_rank):
+        metric = energies.metric(inverse_mass_matrix)
+        momentum = metric.sample_momentum(jax.random.key(4), params)
+        begin = new_integrator_state(density, params, momentum)
+        verlet = velocity_verlet(density, metric.kinetic_energy)
+        for count in (1, 7):
+            expected = static_integration(verlet)(begin, 0.05, count)
+            found = jax.jit(
+                lambda begin, count=count, m=inverse_mass_matrix: leapfrogs.integrate(
+                    density, m, begin, jnp.float32(0.05), count
+                )
+            )(begin)
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+                found,
+                expected,
+            )
+
+
+@pytest.mark.parametrize("small", [0, 40, 10**6])
+def test_a_kinetic_energy_keeps_what_rounding_takes(small, monkeypatch):
+    monkeypatch.setattr(energies, "_SMALL", small)
+    sizes = [(1000, 301), (31,), (), (64,), (200_000,)]
+    keys = jax.random.split(jax.random.key(0), len(sizes))
+    momentum = [10 * jax.random.normal(k, s) for k, s in zip(keys, sizes, strict=True)]
+    inverse_mass_matrix = [0.5, 2.0, 1.0, 0.1, 1.5]
+    found = jax.jit(energies.kinetic)(inverse_mass_matrix, momentum)
+    exact = sum(
+        m * np.sum(np.square(np.asarray(p, np.float64))) / 2
+        for m, p in zip(inverse_mass_matrix, momentum, strict=True)
+    )
+    assert exact > 10**7
+    assert abs(float(found.value) + float(found.rest) - exact) < 0.02
