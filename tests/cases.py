@@ -109,7 +109,6 @@ SAMPLERS = [
             temperatures=(1.0, 2.0),
         ),
         loops=1,
-        numbers=2,
         meets=True,
     ),
     Case(
