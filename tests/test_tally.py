@@ -1,5 +1,6 @@
 """What accept steps compare is kept of the point where a chain is, and stays true."""
 
+import math
 import re
 from functools import partial
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from symjax import energies, mesh
+from symjax import densities, energies, mesh, posterior
 from symjax.samplers import ghmc, hmc, tempering
+from symjax.types import Data
 
 
 KEEPING = [
@@ -65,7 +67,8 @@ def test_the_tally_is_that_of_the_position(case):
     tally = jax.jit(jax.vmap(log_posterior.tally, (0, None)))
     for state in states:
         expected = tally(state.position, data)
-        ours = np.asarray(state.tally.value) + np.asarray(state.tally.rest)
+        # Tempering's is in a tuple of its own.
+        ours = sum(map(np.asarray, jax.tree.leaves(state.tally)))
         np.testing.assert_allclose(
             ours, np.asarray(expected.value + expected.rest), rtol=1e-5, atol=1e-5
         )
@@ -113,6 +116,24 @@ def test_a_tally_is_the_same_on_any_devices(num_devices, micro_batch):
     np.testing.assert_allclose(found.value[0], expected.value, rtol=1e-6)
     change = (found.value[0] - expected.value) + (found.rest[0] - expected.rest)
     assert abs(float(change)) < 1e-5
+
+
+def test_a_tally_loses_nothing_between_devices():
+    """Of 900,000 nats each: float32 sums of eight such are off by some tenths."""
+    x = np.random.default_rng(0).normal(30, 0.1, (8000, 1)).astype(np.float32)
+    data = Data(x, x[:, 0], np.ones(len(x), bool))
+    density = posterior.build(
+        lambda params, x: params + x,
+        densities.prior("normal"),
+        lambda out, y: out[:, 0] ** 2,
+    )
+    made = mesh.make_mesh(1, jax.devices()[:8])
+    block = mesh.map_chains(
+        made, jax.vmap(density.tally, (0, None)), P("chain"), P("data")
+    )
+    found = jax.jit(block)(jnp.zeros((1, 1)), mesh.place_data(made, data))
+    expected = math.fsum(x[:, 0] ** 2)
+    assert abs(float(found.value[0]) + float(found.rest[0]) - expected) < 1e-3
 
 
 def test_densities_without_a_tally_are_subtracted():

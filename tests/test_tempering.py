@@ -70,7 +70,7 @@ def test_chains_of_one_temperature_never_cross():
     assert np.all(alone.draws < 0)
 
 
-def test_every_rung_samples_its_own_temperature(result):
+def assert_rungs(result):
     """By numerical integration of the density to the power 1 / T."""
     grid = np.linspace(-60, 60, 40001)
     log_density = np.array(jax.vmap(lambda x: two_modes(x[None], None))(grid))
@@ -79,7 +79,19 @@ def test_every_rung_samples_its_own_temperature(result):
         weight = np.exp(log_density / temperature - np.max(log_density / temperature))
         expected = np.trapezoid(grid**2 * weight, grid) / np.trapezoid(weight, grid)
         assert_mean(draws**2, expected)
+
+
+def test_every_rung_samples_its_own_temperature(result):
+    assert_rungs(result)
+    for rung, temperature in enumerate(LADDER):
         assert np.all(np.asarray(result.info.temperature)[rung::4] == temperature)
+
+
+def test_what_a_sampler_keeps_of_another_density_is_not_swapped():
+    """A function around the one at the chain's temperature, divided by that."""
+    result = sample(lambda density: make(lambda params, data: density(params, data)))
+    assert_mean(np.asarray(result.draws)[::4, :, 0] > 0, 0.7)
+    assert_rungs(result)
 
 
 def test_pairs_swap_in_turn_and_say_how_often(result):
@@ -117,6 +129,7 @@ def test_other_samplers_and_rarer_swaps():
 
     result = sample(make_nuts, num_draws=2000, swap_every=3)
     assert_mean(np.asarray(result.draws)[::4, :, 0] > 0, 0.7)
+    assert_rungs(result)
     assert np.asarray(result.info.is_swap_tried)[:, 2::3].any()
     assert not np.asarray(result.info.is_swap_tried)[:, 0::3].any()
 

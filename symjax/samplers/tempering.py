@@ -63,7 +63,8 @@ def build(
     `leaf[::K]`.
 
     A swap gathers the parameters and gradients of all chains on every device. It takes
-    no pass over the data, but of a sampler that keeps no tally, such as NUTS, one.
+    no pass over the data, but of a sampler that keeps no tally of the density it is
+    given, such as NUTS, one.
 
     Args:
         make: `log density -> Algorithm`, such as `lambda density: hmc.build(density,
@@ -191,6 +192,15 @@ def swap_rates(info: Info, num_temperatures: int) -> Float[np.ndarray, " pair"]:
     )
 
 
+class _Tally(NamedTuple):
+    """A tally at temperature 1: samplers that are given others keep tallies of those.
+
+    They do where `make` wraps the density in a function of its own.
+    """
+
+    cold: Any
+
+
 class _Tempered(NamedTuple):
     """A log density divided by a temperature."""
 
@@ -200,13 +210,13 @@ class _Tempered(NamedTuple):
     def __call__(self, params: Params, data: Any) -> Float[Array, ""]:
         return self.log_density(params, data) / self.temperature
 
-    def tally(self, params: Params, data: Any) -> Any:
-        return energies.tally(self.log_density, params, data)
+    def tally(self, params: Params, data: Any) -> _Tally:
+        return _Tally(energies.tally(self.log_density, params, data))
 
     def gain(
         self, params: Params, proposal: Params, data: Any, before: Any, after: Any
     ) -> Any:
-        ends = params, proposal, data, before, after
+        ends = params, proposal, data, before.cold, after.cold
         return energies.gain(self.log_density, *ends) / self.temperature
 
     def relative_to(self, start: Params, data: Any) -> Callable[[Params], Any]:
@@ -241,11 +251,13 @@ def _swap(
         log_density=state.log_density / inverse[index],
         gradient=optax.tree.scale(1 / inverse[index], state.gradient),
     )
-    keeps_tally = hasattr(state, "tally")
-    tally = state.tally if keeps_tally else energies.tally(density, own.position, data)
+    tally: Any = getattr(state, "tally", None)
+    is_kept = isinstance(tally, _Tally)
+    if not is_kept:
+        tally = _Tally(energies.tally(density, own.position, data))
     mine = (own.log_density, own.position, own.gradient, tally)
     theirs = jax.tree.map(lambda leaf: leaf[partner], mesh.gather_chains(mine))
-    ends = mine[1], theirs[1], data, mine[3], theirs[3]
+    ends = mine[1], theirs[1], data, mine[3].cold, theirs[3].cold
     nats = (inverse[index] - inverse[other]) * energies.gain(density, *ends)
     rate = jnp.where(exists, jnp.exp(jnp.minimum(nats, 0.0)), 0.0)
     # Both of a pair look at the same answer, that of the colder one.
@@ -258,7 +270,7 @@ def _swap(
         position=position,
         log_density=log_density * inverse[index],
         gradient=optax.tree.scale(inverse[index], gradient),
-        **({"tally": tally} if keeps_tally else {}),
+        **({"tally": tally} if is_kept else {}),
     )
     is_tried = exists & is_lower
     return state, jnp.where(is_tried, rate, 0.0), is_tried
