@@ -79,6 +79,20 @@ def test_what_rises_past_the_threshold_or_is_no_number_diverged(
     assert tuple(map(float, found)) == (log_acceptance, is_divergent)
 
 
+def test_a_proposal_without_a_finite_value_is_refused():
+    """Of a rough force it may be none where the change of energy is one."""
+    point = lambda value: hamiltonian.Point(jnp.ones(2), jnp.float32(value), (), ())
+    accept = lambda value, accept_all: hamiltonian.accept(
+        jax.random.key(0), jnp.float32(-1), point(0), point(value), accept_all
+    )
+    for accept_all in (False, True):
+        for value, is_taken in ((1.0, True), (np.inf, False), (np.nan, False)):
+            new, outcome = accept(value, accept_all)
+            assert outcome.is_accepted == is_taken
+            assert outcome.is_divergent != is_taken
+            assert new.log_density == (value if is_taken else 0)
+
+
 def test_leapfrogs_are_those_of_blackjax():
     """Joined half kicks round otherwise; for every kind of mass matrix."""
     draw = lambda i, n: jax.random.normal(jax.random.key(i), (n,))

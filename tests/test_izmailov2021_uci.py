@@ -267,6 +267,11 @@ def test_a_step_keeps_the_posterior_whatever_the_factor(scripts, linear):
         start = {"network": {"w": w}, "split": alike(split), "factor": alike(factor)}
         state, info = run(jax.random.split(jax.random.key(split), num_chains), start)
         assert 0.3 < info.is_accepted.mean() < 0.9
+        # What it keeps is of the place where the next iteration's centre is.
+        own = scripts.whitening.problems.own(train, split)
+        tally = jax.vmap(problem.log_posterior.tally, (0, None))(state.position, own)
+        kept, found = (s.value + s.rest for s in (state.inner.tally, tally))
+        np.testing.assert_allclose(kept, found, rtol=1e-4, atol=1e-4)
         end = np.linalg.solve(root, (np.asarray(state.position["w"]) - centre).T)
         # Five standard errors: seven in ten million for each of five numbers.
         assert np.all(abs(end.mean(axis=1)) < 5 / num_chains**0.5)
