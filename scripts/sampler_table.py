@@ -145,8 +145,8 @@ SAMPLERS = {
             num_blocks=4,
             num_warmup=warmup,
         ),
-        # A step is 2 num_blocks - 1 gradients of a block.
-        gradients=lambda info: 7 * _leapfrogs(info) // 4,
+        # Of a block, 2 (num_blocks - 1) a step, and one more at a trajectory's end.
+        gradients=lambda info: (6 * _leapfrogs(info) + info.num_steps.size) // 4,
     ),
     "MEADS": Sampler(
         lambda density, s, warmup: ghmc.build(density, num_warmup=warmup),

@@ -1,16 +1,20 @@
 """Every subcommand of the benchmark, at its smallest scale."""
 
+import collections
 import importlib
 import json
 import shlex
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from symjax import interop, mesh, run
 
 
 COMMANDS = {
@@ -208,6 +212,117 @@ def test_contenders_take_the_leapfrogs_asked_for(scripts, name):
     moved = np.any(np.asarray(ends) != 0, axis=1)
     assert moved.mean() > 0.5
     np.testing.assert_allclose(np.std(ends[moved]), expected, rtol=0.03)
+
+
+def counting(counted):
+    """N(0, 1) as a density that notes each gradient, of one chain, in `counted`."""
+
+    def note(x):
+        counted.append(None)
+        return np.zeros_like(x)
+
+    def noted(x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(note, shape, x, vmap_method="sequential")
+
+    density = jax.custom_vjp(lambda x: -jnp.sum(x**2) / 2)
+    forward = lambda x: (density(x), x)
+    density.defvjp(forward, lambda x, slope: (-slope * (x + noted(x)),))
+    return lambda x, data: density(x)
+
+
+@pytest.mark.parametrize("num_chains", [1, 3])
+def test_numpyros_nuts_is_compiled_once_and_told_its_gradients(
+    scripts, num_chains, caplog
+):
+    module = scripts("benchmarks.samplers")
+    counted, start = [], jnp.ones((num_chains, 4))
+    problem = module.Problem(counting(counted), None, start, None)
+    options = module.Samplers(num_chains=num_chains, num_draws=10, num_warmup=50)
+    found = scripts("benchmarks.kernels").CONTENDERS["numpyro NUTS"](
+        problem, options, {}
+    )
+    first, _ = found.sample(0)
+    counted.clear()
+    with jax.log_compiles():
+        draws, told = found.sample(1)
+    assert not [one for one in caplog.messages if "Compiling" in one]
+    assert draws.shape == (num_chains, 10, 4)
+    assert not np.any(np.asarray(first) == draws)
+    # Of several, each waits for the longest trajectory.
+    assert told == len(counted) if num_chains == 1 else told <= len(counted)
+
+
+def test_blackjax_goes_on_from_where_symjax_is(scripts):
+    module, samplers = scripts("benchmarks.kernels"), scripts("benchmarks.samplers")
+    there, sizes = jnp.arange(6.0).reshape(2, 3), jnp.array([0.1, 0.2])
+    found = {"ours": module.Chains(None, lambda: (there, sizes))}
+    at = collections.namedtuple("at", "position")
+    begin = lambda params, f, key: at(params)
+    stay = lambda key, state, f, size: (state, size)
+    problem = samplers.Problem(None, None, jnp.zeros((2, 3)), None)
+    options = samplers.Samplers(num_chains=2, num_draws=4)
+    start = module.direct("ours", lambda *_: (begin, stay), lambda size: 1)
+    draws, _ = start(problem, options, found).sample(0)
+    np.testing.assert_array_equal(draws[:, 0], there)
+
+
+class Tensor(np.ndarray):
+    """Of PyTorch, what a transition of HMC takes."""
+
+    detach = np.ndarray.copy
+
+    def square(self):
+        return self**2
+
+    def log(self):
+        return np.log(self)
+
+
+def test_pytorchs_hmc_takes_a_gradient_for_each_leapfrog(scripts, monkeypatch):
+    module, counted = scripts("benchmarks.torch_hmc"), []
+    random = np.random.default_rng(0)
+    made = lambda values: np.asarray(values).view(Tensor)
+    fake = types.SimpleNamespace(
+        randn=lambda shape, **_: made(random.standard_normal(shape)),
+        rand=lambda shape, **_: made(random.random(shape)),
+    )
+    monkeypatch.setattr(module, "_torch", lambda: fake)
+    monkeypatch.setattr(module, "device", lambda: None)
+
+    class Normal(module.Sampler):
+        def __init__(self):
+            self.params, self.known = {"x": made(np.zeros(50))}, None
+            self.random = None
+
+        def gradient(self, params):
+            counted.append(None)
+            return -params["x"].square().sum() / 2, {"x": -params["x"]}
+
+    chain: Any = Normal()
+    accepted = []
+    for _ in range(100):
+        accepted.append(chain.transition(0.5, 3))
+        np.testing.assert_array_equal(chain.known[1]["x"], -chain.params["x"])
+    assert len(counted) == 3 * 100 + 1
+    assert 0 < sum(accepted) < 100
+
+
+def test_split_hmc_is_told_its_gradients_of_blocks(scripts):
+    counted, num_draws = [], 6
+    table = scripts("sampler_table")
+    line, density = table.SAMPLERS["split HMC"], interop.Density(counting(counted))
+    sampler = line.build(density, table.Shape(0.5, 1.0, 4), 0)
+    result = run.sample(
+        jax.random.key(0),
+        sampler,
+        jnp.ones((1, 4)),
+        None,
+        num_draws=num_draws,
+        mesh=mesh.make_mesh(1, jax.devices()[:1]),
+        show_progress=False,
+    )
+    assert int(line.gradients(result.info)) == len(counted) // 4
 
 
 def test_chains_that_stand_still_have_no_effective_draws(scripts):

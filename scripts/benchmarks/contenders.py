@@ -5,6 +5,8 @@ data as an argument: `init(key, params, data)`, `step(key, state, data)`. blackj
 numpyro's are called directly, as their own front ends call them.
 """
 
+from typing import Any
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -39,7 +41,8 @@ def numpyros(log_density, step_size, num_steps):
 
     def build(key, params, data):
         start, sample = numpyro_hmc.hmc(lambda p: -log_density(p, data), algo="HMC")
-        state = start(
+        make: Any = start
+        state = make(
             params,
             num_warmup=0,
             step_size=step_size,

@@ -20,12 +20,12 @@ LENGTH = 0.3 * hmc.rule_length(1.0)
 class Chains(NamedTuple):
     """A contender after its warm-up.
 
-    `sample` is `number of the repeat -> (draws, gradients)`; `step_sizes` are those of
-    the chains, `() -> (chain,)`.
+    `sample` is `number of the repeat -> (draws, gradients)`; `settled` tells where the
+    chains are and their step sizes, `() -> (params, (chain,))`.
     """
 
     sample: Callable
-    step_sizes: Callable | None = None
+    settled: Callable | None = None
 
 
 def chains(problem, options, init, step, count, num_warmup=0, thinning=1):
@@ -66,7 +66,7 @@ def chains(problem, options, init, step, count, num_warmup=0, thinning=1):
         states[:], sizes[:] = [state], [size]
         return draws, int(np.sum(np.asarray(used), dtype=np.int64))
 
-    return Chains(take, lambda: sizes[0])
+    return Chains(take, lambda: (states[0].position, sizes[0]))
 
 
 def ours(build, count, thinning=1, slow_warmup=1):
@@ -94,11 +94,12 @@ class _Stepped(NamedTuple):
 
 
 def direct(of, build, count, thinning=1):
-    """A kernel of blackjax, with the step sizes that `of` found: `build(options)`."""
+    """A kernel of blackjax, from where `of` is and with the step sizes it found."""
 
     def start(problem, options, found):
         first, transition = build(problem, options)
-        sizes = found[of].step_sizes()
+        params, sizes = found[of].settled()
+        problem = problem._replace(start=params)
 
         def init(key, params, data):
             size = sizes[mesh.chain_index()]
@@ -165,11 +166,25 @@ def numpyro_nuts(problem, options, _):
         start = jax.tree.map(lambda leaf: leaf[0], start)
     mcmc.warmup(key, init_params=start, collect_warmup=False)
 
+    # In a loop like that of the others: `MCMC.run` compiles again at each call.
+    @jax.jit
+    def run(state):
+        def draw(state, _):
+            state = kernel.sample(state, (), {})
+            return state, (state.z, state.num_steps)
+
+        return jax.lax.scan(draw, state, length=options.num_draws)
+
+    states = [mcmc.post_warmup_state]
+
     def sample(repeat):
-        mcmc.run(jax.random.fold_in(key, repeat), extra_fields=("num_steps",))
-        draws = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
-        mcmc.post_warmup_state = mcmc.last_state
-        return draws, int(np.sum(mcmc.get_extra_fields()["num_steps"]))
+        del repeat  # The state has its keys.
+        state, (draws, used) = jax.block_until_ready(run(states[0]))
+        states[:] = [state]
+        shape = options.num_draws, options.num_chains
+        draws = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[used.ndim :]), draws)
+        draws = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), draws)
+        return draws, int(np.sum(np.asarray(used), dtype=np.int64))
 
     return Chains(sample)
 

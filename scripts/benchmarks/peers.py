@@ -10,7 +10,7 @@ in its times. The step is what symjax's warm-up finds, or `--step-size`.
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -78,6 +78,8 @@ def main(options):
         if "torch" in name and not torch_hmc.available():
             notes.append(f"{name} is left out: torch cannot be imported.")
             continue
+        if name == "numpyro MCMC":
+            notes.append("numpyro MCMC compiles again in every run, which counts.")
         calls[name] = _peer(name, problem, params, step_size, options)
     figures.report("peers", options, _compare(problem, calls, options, notes), notes)
 
@@ -107,7 +109,8 @@ def _peer(name, problem, params, step_size, options):
 
 def _mcmc(problem, params, step_size, options):
     """Numpyro's front end, with the chains in one program."""
-    kernel = HMC(
+    make: Any = HMC
+    kernel = make(
         potential_fn=lambda p: -problem.log_density(p, problem.data),
         step_size=step_size,
         num_steps=options.num_leapfrogs,

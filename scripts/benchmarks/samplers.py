@@ -2,9 +2,10 @@
 
 One process, one device, one density: the log posterior of a small network of
 `posterior.build`. All chains start at optimised networks. The samplers of symjax adapt
-in their warm-up; blackjax's kernels are given the step sizes that these found, so that
-both make the same transitions; numpyro's NUTS adapts by itself (step size and diagonal
-mass matrix) on the same density. Timed is the sampling after warm-up and compilation.
+in their warm-up; blackjax's kernels are given where these are and the step sizes that
+they found, so that both make the same transitions; numpyro's NUTS adapts by itself
+(step size and diagonal mass matrix) on the same density. Timed is the sampling after
+warm-up and compilation, of all in one compiled loop.
 
 Gradients are those of all chains together; effective sample sizes are bulk, the median
 over 50 predictions or 100 weights; the spread of the predictions as a share of HMC's

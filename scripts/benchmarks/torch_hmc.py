@@ -118,6 +118,7 @@ class Sampler:
         torch = _torch()
         torch.set_float32_matmul_precision("highest" if force == "float32" else "high")
         torch.backends.cudnn.allow_tf32 = force != "float32"
+        torch.backends.cudnn.benchmark = True  # It tries its kernels, as XLA does.
         x = np.array(data.x)
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
         self.x = torch.tensor(np.ascontiguousarray(x), device=device())
@@ -128,6 +129,7 @@ class Sampler:
         force = torch.func.grad_and_value(self._likelihood)
         self.force = torch.compile(force) if compiles else force
         self.random = torch.Generator(device()).manual_seed(0)
+        self.known = None
 
     def _likelihood(self, params, x, y):
         F = _torch().nn.functional  # noqa: N806
@@ -147,14 +149,15 @@ class Sampler:
         return value, slopes
 
     def transition(self, step_size, num_steps):
-        """One transition; whether it was accepted."""
+        """One transition of `num_steps` gradients; whether it was accepted."""
         torch = _torch()
         params = {name: leaf.detach() for name, leaf in self.params.items()}
         momentum = {
             name: torch.randn(leaf.shape, device=leaf.device, generator=self.random)
             for name, leaf in params.items()
         }
-        value, slope = self.gradient(params)
+        # The others keep the gradient of where a chain is, too.
+        value, slope = self.known = self.known or self.gradient(params)
         before = value - sum(p.square().sum() for p in momentum.values()) / 2
         for _ in range(num_steps):
             half = {n: momentum[n] + step_size / 2 * slope[n] for n in params}
@@ -168,6 +171,7 @@ class Sampler:
         )
         if accepts:
             self.params = {name: leaf.detach() for name, leaf in params.items()}
+            self.known = value, slope
         return accepts
 
     def predict(self, x, y):

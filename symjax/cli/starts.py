@@ -43,7 +43,7 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     if isinstance(command, Sample) and command.start == "prior":
         prior = built.log_posterior.prior
         draws = jax.lax.map(lambda key: prior.sample(key, built.shapes), keys)
-        # Of a normal prior these are draws of it to the power of 1 / temperature.
+        # Of a normal prior of mean 0, draws of it to the power of 1 / temperature.
         width = math.sqrt(built.log_posterior.temperature)
         return jax.tree.map(lambda leaf: width * leaf, draws)
     # One by one: LAPACK's batched QR, of orthogonal starts, waits for ever for threads
