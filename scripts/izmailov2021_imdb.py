@@ -29,7 +29,9 @@ R-hat that 99 % of the predictions are below: 74.2 % at temperature .3 (4.5; 18 
 minutes), 69.9 % at 3 (1.10) and 55.9 % at 10 (1.07; both 40 draws in 2 minutes). The
 order is that of the paper; chains have not met, and those at 1 would need half an hour.
 Those of temperature .3 started at draws of the prior at 1, of a norm too large by far,
-as starts do not any more. At .1 and .03 nothing was run.
+as starts do not any more. At .1 they were still rising after 56 iterations of 2.5
+minutes, to where the step of their warm-up was too large: nothing was accepted any
+more. At .03 nothing was run.
 
 Needs imdb.npz in the folder that SYMJAX_DATA names. Its order of rows need not be that
 of the paper's.

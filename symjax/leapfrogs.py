@@ -29,8 +29,7 @@ def integrate(
 ) -> Any:
     """Leapfrogs whose half kicks between two gradients are one kick.
 
-    The numbers are those of blackjax's `velocity_verlet` up to rounding. With three
-    copies of the parameters that move and two of the start it holds a copy less.
+    The numbers are those of blackjax's `velocity_verlet` up to rounding.
 
     Args:
         log_density: `params -> nats`.
