@@ -52,8 +52,14 @@ SAMPLERS = {
         12,
     ),
     "NUTS": (
-        nuts.build(LOG_POSTERIOR, step_size=0.2, max_num_doublings=6),
-        60,
+        nuts.build(
+            LOG_POSTERIOR,
+            step_size=0.15,
+            max_num_doublings=7,
+            num_warmup=50,
+            target_acceptance=0.9,
+        ),
+        100,
         8,
     ),
     "BAOAB": (
