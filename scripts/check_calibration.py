@@ -1,10 +1,11 @@
-"""Simulation-based calibration of HMC, NUTS and BAOAB on a tiny network.
+"""Simulation-based calibration of samplers on a tiny network.
 
 Parameters from the prior, data from the likelihood, draws from the posterior of these
 data: the rank of what was drawn among them is uniform (Talts et al. 2018, theorem 1).
 A U-shaped histogram is a posterior too narrow, a hill one too wide, a slope a bias.
 
-    python scripts/check_calibration.py --num-simulations 2000
+    python scripts/check_calibration.py
+    python scripts/check_calibration.py --only MALA 'split HMC' --num-simulations 6000
 
 Prints p-values of chi-square tests and the effective draws among the ranks' draws, and
 writes calibration.png.
@@ -18,12 +19,22 @@ import jax.numpy as jnp
 import moments
 import numpy as np
 import numpyro.distributions as dist
+import papers
 import scipy.stats
 import tyro
 
-from symjax import densities, posterior
+from symjax import checks, densities, posterior
 from symjax.plots import style
-from symjax.samplers import baoab, hmc, nuts
+from symjax.samplers import (
+    adjusted_mclmc,
+    baoab,
+    dynamic_hmc,
+    ghmc,
+    hmc,
+    mala,
+    nuts,
+    split_hmc,
+)
 from symjax.types import Data
 
 
@@ -67,6 +78,37 @@ SAMPLERS = {
         2000,
         300,
     ),
+    "jittered HMC": (
+        dynamic_hmc.build(
+            LOG_POSTERIOR, step_size=0.1, trajectory_length=1.2, num_warmup=50
+        ),
+        100,
+        12,
+    ),
+    "split HMC": (
+        split_hmc.build(
+            LOG_POSTERIOR,
+            step_size=0.1,
+            trajectory_length=1.2,
+            num_blocks=2,
+            num_warmup=50,
+        ),
+        100,
+        12,
+    ),
+    "MALA": (mala.build(LOG_POSTERIOR, step_size=0.005, num_warmup=200), 600, 200),
+    "generalised HMC": (
+        ghmc.build(LOG_POSTERIOR, step_size=0.08, damping=0.7),
+        600,
+        150,
+    ),
+    "adjusted MCLMC": (
+        adjusted_mclmc.build(
+            LOG_POSTERIOR, step_size=0.3, trajectory_length=3.0, num_warmup=100
+        ),
+        150,
+        15,
+    ),
 }
 
 
@@ -74,6 +116,8 @@ SAMPLERS = {
 class Options:
     """Rank histograms."""
 
+    only: tuple[str, ...] = ("HMC", "NUTS", "BAOAB")
+    """Samplers; with no name behind it, all."""
     num_simulations: int = 2000
     out: Path = Path("runs/calibration")
 
@@ -137,12 +181,16 @@ def share_effective(draws):
 
 def main():
     options = tyro.cli(Options, description=__doc__)
+    papers.require_known(options.only, list(SAMPLERS))
+    checks.at_least(1, num_simulations=options.num_simulations)
+    names = options.only or tuple(SAMPLERS)
     options.out.mkdir(parents=True, exist_ok=True)
-    fig = style.figure(4.2)
-    axes = fig.subplots(len(SAMPLERS), len(QUANTITIES), sharex=True, sharey=True)
+    shape = len(names), len(QUANTITIES)
+    fig = style.figure(1.4 * shape[0])
+    axes = fig.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     band = scipy.stats.binom.interval(0.99, options.num_simulations, 1 / 16)
-    for row, (name, line) in zip(axes, SAMPLERS.items(), strict=True):
-        found, draws = ranks(line, options.num_simulations)
+    for row, name in zip(axes, names, strict=True):
+        found, draws = ranks(SAMPLERS[name], options.num_simulations)
         print(name, p_values(found), f"{share_effective(draws):.2f}")
         for ax, column, quantity in zip(row, found.T, QUANTITIES, strict=True):
             ax.axhspan(*band, color=style.WASH)
@@ -153,4 +201,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    papers.start(main)
