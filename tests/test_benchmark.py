@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from symjax import interop, mesh, run
+from symjax.types import Data
 
 
 COMMANDS = {
@@ -171,13 +172,14 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         ("precision --forces 'float16, fused'", "for resnet, on a GPU"),
         ("samplers --only nope", "`--only` must be of symjax HMC, symjax NUTS"),
         ("samplers --only 'blackjax HMC'", "`--only` must hold symjax HMC beside"),
+        ("infer --out /dev/null/there", "`--out` must be a folder that can be made"),
         ("recovery --models nope", "`--models` must be of MLP, relu"),
     ],
 )
 def test_a_mistake_is_answered_without_a_traceback(
     scripts, words, message, tmp_path, monkeypatch, capsys
 ):
-    words = f"benchmark {words} --out {tmp_path}"
+    words = f"benchmark {words}" + ("" if "--out" in words else f" --out {tmp_path}")
     scale = "" if "--scale" in words else " --scale tiny"
     monkeypatch.setattr("sys.argv", shlex.split(words + scale))
     with pytest.raises(SystemExit) as ended:
@@ -315,6 +317,68 @@ def counting(counted):
     forward = lambda x: (density(x), x)
     density.defvjp(forward, lambda x, slope: (-slope * (x + noted(x)),))
     return lambda x, data: density(x)
+
+
+def test_loops_are_as_long_as_they_say(scripts):
+    problems, sampling = scripts("benchmarks.problems"), scripts("benchmarks.sampling")
+    counted, data = [], Data(jnp.eye(3), jnp.arange(3), jnp.ones(3, bool))
+    problem = problems.Problem("", counting(counted), data, None, None, data)
+    problems.gradients(problem, 5)(jnp.ones((1, 4)), data)[1].block_until_ready()
+    assert len(counted) == 5
+
+    keys, starts = jax.random.split(jax.random.key(0)), jnp.array([0.0, 10.0])
+    init, step = lambda key, x, data: x, lambda key, x, data: (x + 1, x)
+    begin, advance = problems.transitions(init, step, 7)
+    moved = advance(keys, begin(keys, starts, data), data)
+    np.testing.assert_array_equal(moved, [7, 17])
+
+    problem = problem._replace(apply=lambda x, examples: x * examples)
+    begin, sample = sampling.sampler(problem, init, step, lambda x: x, 6)
+    state, made, info = sample(keys, begin(keys, starts, data), data)
+    np.testing.assert_array_equal(state, [6, 16])
+    assert info.shape == (6, 2)
+    at = starts[:, None] + jnp.arange(1, 7)
+    expected = jnp.exp(at) / (jnp.exp(at) + 2)
+    np.testing.assert_allclose(made, jnp.stack([expected] * 3, -1), rtol=1e-5)
+
+
+def test_a_thinned_draw_counts_all_its_gradients(scripts):
+    module = scripts("benchmarks.kernels")
+    at = collections.namedtuple("at", "position")
+    init = lambda key, x, data: at(x)
+    step = lambda key, state, data: (at(state.position + 1), jnp.array(2))
+    problem = types.SimpleNamespace(start=jnp.zeros(2), data=None)
+    options = types.SimpleNamespace(seed=0, num_chains=2, num_draws=4)
+    found = module.chains(problem, options, init, step, lambda info: info, 5, 3)
+    draws, gradients = found.sample(0)
+    np.testing.assert_array_equal(draws, [[8, 11, 14, 17]] * 2)
+    assert gradients == 2 * 4 * 3 * 2
+
+
+def test_effective_draws_are_for_gradients_and_seconds(scripts):
+    one = {"seconds": 2, "gradients": 4000, "function": 10, "weights": 6, "spread": 0.5}
+    columns = {name: np.array([value]) for name, value in one.items()}
+    found = scripts("benchmarks.samplers")._figures("", columns, 0.25)
+    assert [one.median for one in found] == [4000, 500, 2.5, 5, 1.5, 3, 2]
+
+
+def test_sums_over_devices_are_taken_once_a_leapfrog(scripts):
+    module, problems = scripts("benchmarks.chains"), scripts("benchmarks.problems")
+    problem = problems.build("digits", "tiny")
+    options = module.Chains(num_leapfrogs=3)
+    run, adding = module._program(problem, 2, (1, 1), options)
+    np.testing.assert_array_equal(run()[1].num_steps, [3, 3])
+    starts = problems.starts(problem, 2)  # Halved by each.
+    halved = lambda one, other: np.testing.assert_allclose(one, other / 2**3)
+    jax.tree.map(halved, adding(), starts)
+
+
+def test_contenders_take_turns_after_one_round_that_is_not_timed(scripts):
+    turns = []
+    calls = {name: lambda name=name: turns.append(name) for name in "ab"}
+    taken = scripts("benchmarks.figures").interleaved(calls, 2)
+    assert turns == ["a", "b"] * 3
+    assert [len(taken[name]) for name in "ab"] == [2, 2]
 
 
 @pytest.mark.parametrize("num_chains", [1, 3])

@@ -104,12 +104,21 @@ def prepare(module, options):
     if name == "memory" and options.micro_batches and not options.problems:
         ending.fail("`--micro-batches` are those of `--problems`, got none.", 2)
     if name == "samplers":
-        for one in options.only:
-            other = one.replace("blackjax", "symjax")
-            if other not in options.only:
-                said = f"{other} beside {one}, which takes its step sizes."
-                ending.fail(f"`--only` must hold {said}", 2)
+        _check_pairs(options.only)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # Now rather than when all is measured.
+        ending.fail(f"`--out` must be a folder that can be made, got {error}.", 2)
     return options
+
+
+def _check_pairs(names):
+    """Require symjax's sampler beside each of blackjax's."""
+    for one in names:
+        other = one.replace("blackjax", "symjax")
+        if other not in names:
+            said = f"{other} beside {one}, which takes its step sizes."
+            ending.fail(f"`--only` must hold {said}", 2)
 
 
 def _check(module, name, value, least):
