@@ -432,9 +432,14 @@ class Tensor(np.ndarray):
 def test_pytorchs_hmc_takes_a_gradient_for_each_leapfrog(scripts, monkeypatch):
     module, counted = scripts("benchmarks.torch_hmc"), []
     random = np.random.default_rng(0)
-    made = lambda values: np.asarray(values).view(Tensor)
+    made, momenta = lambda values: np.asarray(values).view(Tensor), []
+
+    def randn(shape, **_):
+        momenta.append(made(random.standard_normal(shape)))
+        return momenta[-1]
+
     fake = types.SimpleNamespace(
-        randn=lambda shape, **_: made(random.standard_normal(shape)),
+        randn=randn,
         rand=lambda shape, **_: made(random.random(shape)),
     )
     monkeypatch.setattr(module, "_torch", lambda: fake)
@@ -450,9 +455,12 @@ def test_pytorchs_hmc_takes_a_gradient_for_each_leapfrog(scripts, monkeypatch):
             return -params["x"].square().sum() / 2, {"x": -params["x"]}
 
     chain: Any = Normal()
-    accepted = []
+    accepted, angle = [], np.arccos(1 - 0.5**2 / 2)
     for _ in range(100):
         accepted.append(chain.transition(0.5, 3))
+        if sum(accepted) == accepted[-1] == 1:  # The first from 0.
+            end = 0.5 * np.sin(3 * angle) / np.sin(angle) * momenta[-1]
+            np.testing.assert_allclose(chain.params["x"], end)
         np.testing.assert_array_equal(chain.known[1]["x"], -chain.params["x"])
     assert len(counted) == 3 * 100 + 1
     assert 0 < sum(accepted) < 100
