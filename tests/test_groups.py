@@ -135,6 +135,15 @@ def test_a_group_takes_the_memory_of_its_own_chains():
     assert scratch(1) < 0.4 * scratch(None)
 
 
+def test_groups_take_arrays_that_lie_elsewhere():
+    layout = mesh.make_mesh(NUM_CHAINS, jax.devices()[:2])
+    double = mesh.compile_for_chains(
+        layout, lambda x: 2 * x, PartitionSpec("chain"), chains_at_once=1
+    )
+    values = jax.device_put(np.arange(NUM_CHAINS), jax.devices()[5])
+    np.testing.assert_array_equal(double(values), [0, 2, 4, 6])
+
+
 def test_a_group_begins_when_the_one_before_has_ended(monkeypatch):
     """Or all have their memory at once."""
     layout = mesh.make_mesh(NUM_CHAINS, jax.devices()[:2])
