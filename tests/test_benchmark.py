@@ -2,10 +2,12 @@
 
 import collections
 import importlib
+import itertools
 import json
 import shlex
 import time
 import types
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ import numpy as np
 import pytest
 
 from symjax import interop, mesh, run
+from symjax.types import Data
 
 
 COMMANDS = {
     "leapfrog": "--contenders symjax numpyro",
     "gradient": "--forces float32 bfloat16 --micro-batches 30 --num-gradients 100",
-    "chains": "--meshes chain=1,data=2",
-    "memory": "--contenders symjax --problems digits --micro-batches 30",
+    "chains": "--counts 1 3 --meshes chain=1,data=2",
+    "memory": "--contenders symjax --problems digits --micro-batches 30 --num-chains 2",
     "store": "",
     "rebasin": "",
     "diagnostics": "",
@@ -36,13 +39,56 @@ COMMANDS = {
     # Last, as it empties the caches.
     "startup": "",
 }
-GROWTH = {
-    "rebasin": ["over 2 draws of 784-3-10", "over a pair of 784-2-2-10"],
-    "diagnostics": ["over 10 quantities"],
-    "evaluate": ["all together, over 10 draws"],
+FIGURES = {
+    "leapfrog": {
+        "bare gradient": [1e3 / (2 * 2)],
+        "symjax over bare gradients": [2],
+        "numpyro over bare gradients": [3],
+        "symjax over numpyro": [2 / 3],
+    },
+    "gradient": {
+        "copy": [8 * 2**20 / 1e9],
+        "matrices, float32": [2 * 64**3 / 2 / 1e12],
+        "matrices, bfloat16": [2 * 64**3 / 3 / 1e12],
+        "a gradient": [1e3 * one / 100 for one in (4, 5, 6)],
+        "faster than the first, float32": [4 / 5, 4 / 6],
+    },
+    "chains": {
+        "draws of all chains": [1, 3 / 2],
+        "as fast as 1 chains": [3 / 2],
+        "a leapfrog of all chains": [1e3 * one / 2 for one in (3, 4)],
+        "share of the sums over devices": [100 * 6 / 4],
+        "strong efficiency": [100 * 3 / 2 / 4],
+    },
+    "store": {
+        "reading all of them": [1],
+        "the same": [4 * 24 * 100 / 1e9],
+        "reading a tenth of a chain": [2],
+    },
+    "rebasin": {
+        "alignment": [1, 2, 3, 4, 5],
+        "over 2 draws of 784-3-10": [3 / 2],
+        "over a pair of 784-2-2-10": [5 / 4],
+    },
+    # Of 19 measures.
+    "evaluate": {
+        "all together": [sum(range(1, 20)), sum(range(20, 39))],
+        "all together, over 10 draws": [551 / 190],
+        "accuracy": [22],
+    },
+    "diagnostics": {"summarise": [1, 2], "over 10 quantities": [2]},
+    "blas": {
+        "a gradient, bare gradients": [1e6 / 2],
+        "a gradient, NumPy, side by side": [4e6 / 2],
+        "bare gradients over NumPy, chain by chain": [1 / 3],
+        "HMC over NumPy, chain by chain": [2 / 3],
+    },
+    "assignment": {
+        "SciPy, a loop": [1e3, 6e3],
+        "symjax, over SciPy": [3, 8 / 6],
+    },
 }
-"""What is told of how a bar grows."""
-
+"""Medians of a clock whose calls take 1, 2, 3 ... seconds, by name."""
 CHECKS = {
     # Bytes of a gradient: 100 inputs of 64 numbers, several times.
     "gradient": lambda of: (
@@ -50,14 +96,18 @@ CHECKS = {
         < of["share of the copy rate"] / 100 * of["copy"] * 1e9 * of["a gradient"] / 1e3
         < 3e6
     ),
-    # Of one turn, ratios of ratios hold.
-    "leapfrog": lambda of: np.isclose(
-        of["symjax over bare gradients"],
-        of["symjax over numpyro"] * of["numpyro over bare gradients"],
+    "memory": lambda of: 5 < of["copies a chain, symjax"] < 10,
+    "precision": lambda of: (
+        of["error of the accept step's"] < 1e-3
+        and np.isclose(
+            of["a leapfrog of all chains"],
+            1e3 / (10 * np.ceil(0.05 / of["step size"] - 1e-6)),
+        )
     ),
-    "precision": lambda of: of["error of the accept step's"] < 1e-3,
+    "samplers": lambda of: np.isclose(of["a gradient"], 1e6 / of["gradients"]),
+    "infer": lambda of: np.isclose(of["an equation"], 1e3 * of["infer"] / 103),
 }
-"""What must hold of the medians by name."""
+"""What must hold of the last medians of a name."""
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +127,26 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
 ):
     words = f"benchmark {name} --scale tiny {COMMANDS[name]} --out {tmp_path}"
     monkeypatch.setattr("sys.argv", shlex.split(words))
+    figures, ticks = scripts("benchmarks.figures"), itertools.count(1)
+    seconds = lambda call: (jax.block_until_ready(call()), float(next(ticks)))[1]
+    monkeypatch.setattr(figures, "seconds", seconds)
     scripts("benchmark").main()
     found = json.loads((tmp_path / f"{name}.json").read_text())
     assert found["benchmark"] == name
     assert "cpu" in found["device"]
     assert found["versions"]["jax"] == jax.__version__
     assert found["figures"]
-    names = [one["name"] for one in found["figures"]]
-    assert set(GROWTH.get(name, ())) <= set(names)
     said = capsys.readouterr().out
-    short = scripts("benchmarks.figures")._short
+    short = figures._short
     for one in found["figures"]:
         assert one["median"] is None or short(one["median"]) in said
         assert one["name"][:20] in said
         values = [one[key] for key in ("low", "median", "high")]
         assert None in values or values == sorted(values)
         assert one["is_met"] is None
+    for figure, expected in FIGURES.get(name, {}).items():
+        medians = [one["median"] for one in found["figures"] if one["name"] == figure]
+        assert medians == pytest.approx(expected), figure
     check = CHECKS.get(name, lambda of: True)
     assert check({one["name"]: one["median"] for one in found["figures"]})
 
@@ -111,18 +165,21 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         ("chains --meshes chain=3,data=5", "`mesh` must share 1 chains out over 8"),
         ("store --seconds-a-draw nan", "`--seconds-a-draw` must be a positive number"),
         ("precision --num-draws 0 --num-energies 0 --num-climb 1", "Nothing was meas"),
+        ("store --seconds-a-draw inf", "`--seconds-a-draw` must be a positive number"),
+        ("memory --micro-batches 9", "`--micro-batches` are those of `--problems`"),
         ("store --num-draws 0", "`--num-draws` must be at least 1, got 0."),
         ("precision --target 1.5", "`--target` must be between 0 and 1, got 1.5."),
         ("precision --forces 'float16, fused'", "for resnet, on a GPU"),
         ("samplers --only nope", "`--only` must be of symjax HMC, symjax NUTS"),
         ("samplers --only 'blackjax HMC'", "`--only` must hold symjax HMC beside"),
+        ("infer --out /dev/null/there", "`--out` must be a folder that can be made"),
         ("recovery --models nope", "`--models` must be of MLP, relu"),
     ],
 )
 def test_a_mistake_is_answered_without_a_traceback(
     scripts, words, message, tmp_path, monkeypatch, capsys
 ):
-    words = f"benchmark {words} --out {tmp_path}"
+    words = f"benchmark {words}" + ("" if "--out" in words else f" --out {tmp_path}")
     scale = "" if "--scale" in words else " --scale tiny"
     monkeypatch.setattr("sys.argv", shlex.split(words + scale))
     with pytest.raises(SystemExit) as ended:
@@ -156,11 +213,42 @@ def test_efficiency_is_of_the_work_that_a_device_has(scripts, monkeypatch):
     assert adding == {"chain=1,data=2", "chain=2,data=2"}
 
 
+def test_draws_are_written_in_what_a_run_takes_more_than_its_first(
+    scripts, monkeypatch
+):
+    module = scripts("benchmarks.store")
+    taken = lambda options, num, seconds, place: 9 + num / 50
+    monkeypatch.setattr(module, "_sample", taken)
+    monkeypatch.setattr(module.stores, "open", lambda path: unittest.mock.MagicMock())
+    found = module._write_and_read(module.Store(num_draws=400))
+    assert (found[0].name, found[0].median) == ("draws written", pytest.approx(4 * 50))
+
+
 def test_the_cost_of_a_store_is_what_it_adds(scripts, monkeypatch):
     module = scripts("benchmarks.store")
     made = lambda options, num, seconds, place: num * seconds * (1.25 if place else 1)
     monkeypatch.setattr(module, "_sample", made)
     assert module._delay(module.Store())[0].median == pytest.approx(25)
+
+
+def test_peers_are_compared_for_each_chain(scripts, monkeypatch):
+    module, random = scripts("benchmarks.peers"), np.random.default_rng(0)
+    # Four seconds a call of two chains, one second of one.
+    beats = itertools.accumulate(itertools.cycle([0, 4, 0, 1]))
+    clock = types.SimpleNamespace(perf_counter=lambda: next(beats))
+    monkeypatch.setattr(module, "time", clock)
+    made = random.random((2, 40, 3))
+    names = {"symjax": lambda: made, "numpyro MCMC": lambda: made[:1]}
+    options = module.Peers(repeats=2, num_draws=40, num_leapfrogs=5)
+    found = module._compare(types.SimpleNamespace(name=""), names, options, [])
+    of = {one.name: one for one in found}
+    assert of["symjax, a leapfrog of a chain"].median == pytest.approx(1e3 * 2 / 200)
+    assert of["numpyro MCMC, a leapfrog of a chain"].median == pytest.approx(1e3 / 200)
+    assert of["a leapfrog of symjax over numpyro MCMC"].median == pytest.approx(2)
+    size = scripts("benchmarks.sampling").sample_size
+    assert of["symjax, effective samples"].median == pytest.approx(size(made) / 4)
+    # Which compiles again in each run.
+    assert of["a leapfrog of symjax over numpyro MCMC"].is_met is None
 
 
 def test_a_call_is_not_timed_before_it_is_compiled(scripts, monkeypatch):
@@ -231,6 +319,68 @@ def counting(counted):
     return lambda x, data: density(x)
 
 
+def test_loops_are_as_long_as_they_say(scripts):
+    problems, sampling = scripts("benchmarks.problems"), scripts("benchmarks.sampling")
+    counted, data = [], Data(jnp.eye(3), jnp.arange(3), jnp.ones(3, bool))
+    problem = problems.Problem("", counting(counted), data, None, None, data)
+    problems.gradients(problem, 5)(jnp.ones((1, 4)), data)[1].block_until_ready()
+    assert len(counted) == 5
+
+    keys, starts = jax.random.split(jax.random.key(0)), jnp.array([0.0, 10.0])
+    init, step = lambda key, x, data: x, lambda key, x, data: (x + 1, x)
+    begin, advance = problems.transitions(init, step, 7)
+    moved = advance(keys, begin(keys, starts, data), data)
+    np.testing.assert_array_equal(moved, [7, 17])
+
+    problem = problem._replace(apply=lambda x, examples: x * examples)
+    begin, sample = sampling.sampler(problem, init, step, lambda x: x, 6)
+    state, made, info = sample(keys, begin(keys, starts, data), data)
+    np.testing.assert_array_equal(state, [6, 16])
+    assert info.shape == (6, 2)
+    at = starts[:, None] + jnp.arange(1, 7)
+    expected = jnp.exp(at) / (jnp.exp(at) + 2)
+    np.testing.assert_allclose(made, jnp.stack([expected] * 3, -1), rtol=1e-5)
+
+
+def test_a_thinned_draw_counts_all_its_gradients(scripts):
+    module = scripts("benchmarks.kernels")
+    at = collections.namedtuple("at", "position")
+    init = lambda key, x, data: at(x)
+    step = lambda key, state, data: (at(state.position + 1), jnp.array(2))
+    problem = types.SimpleNamespace(start=jnp.zeros(2), data=None)
+    options = types.SimpleNamespace(seed=0, num_chains=2, num_draws=4)
+    found = module.chains(problem, options, init, step, lambda info: info, 5, 3)
+    draws, gradients = found.sample(0)
+    np.testing.assert_array_equal(draws, [[8, 11, 14, 17]] * 2)
+    assert gradients == 2 * 4 * 3 * 2
+
+
+def test_effective_draws_are_for_gradients_and_seconds(scripts):
+    one = {"seconds": 2, "gradients": 4000, "function": 10, "weights": 6, "spread": 0.5}
+    columns = {name: np.array([value]) for name, value in one.items()}
+    found = scripts("benchmarks.samplers")._figures("", columns, 0.25)
+    assert [one.median for one in found] == [4000, 500, 2.5, 5, 1.5, 3, 2]
+
+
+def test_sums_over_devices_are_taken_once_a_leapfrog(scripts):
+    module, problems = scripts("benchmarks.chains"), scripts("benchmarks.problems")
+    problem = problems.build("digits", "tiny")
+    options = module.Chains(num_leapfrogs=3)
+    run, adding = module._program(problem, 2, (1, 1), options)
+    np.testing.assert_array_equal(run()[1].num_steps, [3, 3])
+    starts = problems.starts(problem, 2)  # Halved by each.
+    halved = lambda one, other: np.testing.assert_allclose(one, other / 2**3)
+    jax.tree.map(halved, adding(), starts)
+
+
+def test_contenders_take_turns_after_one_round_that_is_not_timed(scripts):
+    turns = []
+    calls = {name: lambda name=name: turns.append(name) for name in "ab"}
+    taken = scripts("benchmarks.figures").interleaved(calls, 2)
+    assert turns == ["a", "b"] * 3
+    assert [len(taken[name]) for name in "ab"] == [2, 2]
+
+
 @pytest.mark.parametrize("num_chains", [1, 3])
 def test_numpyros_nuts_is_compiled_once_and_told_its_gradients(
     scripts, num_chains, caplog
@@ -282,9 +432,14 @@ class Tensor(np.ndarray):
 def test_pytorchs_hmc_takes_a_gradient_for_each_leapfrog(scripts, monkeypatch):
     module, counted = scripts("benchmarks.torch_hmc"), []
     random = np.random.default_rng(0)
-    made = lambda values: np.asarray(values).view(Tensor)
+    made, momenta = lambda values: np.asarray(values).view(Tensor), []
+
+    def randn(shape, **_):
+        momenta.append(made(random.standard_normal(shape)))
+        return momenta[-1]
+
     fake = types.SimpleNamespace(
-        randn=lambda shape, **_: made(random.standard_normal(shape)),
+        randn=randn,
         rand=lambda shape, **_: made(random.random(shape)),
     )
     monkeypatch.setattr(module, "_torch", lambda: fake)
@@ -300,9 +455,12 @@ def test_pytorchs_hmc_takes_a_gradient_for_each_leapfrog(scripts, monkeypatch):
             return -params["x"].square().sum() / 2, {"x": -params["x"]}
 
     chain: Any = Normal()
-    accepted = []
+    accepted, angle = [], np.arccos(1 - 0.5**2 / 2)
     for _ in range(100):
         accepted.append(chain.transition(0.5, 3))
+        if sum(accepted) == accepted[-1] == 1:  # The first from 0.
+            end = 0.5 * np.sin(3 * angle) / np.sin(angle) * momenta[-1]
+            np.testing.assert_allclose(chain.params["x"], end)
         np.testing.assert_array_equal(chain.known[1]["x"], -chain.params["x"])
     assert len(counted) == 3 * 100 + 1
     assert 0 < sum(accepted) < 100

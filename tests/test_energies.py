@@ -124,14 +124,17 @@ def test_leapfrogs_are_those_of_blackjax():
             )
 
 
-@pytest.mark.parametrize("small", [0, 40, 10**6])
+@pytest.mark.parametrize("small", [0, 64, 10**6])
 def test_a_kinetic_energy_keeps_what_rounding_takes(small, monkeypatch):
     monkeypatch.setattr(energies, "_SMALL", small)
     sizes = [(1000, 301), (31,), (), (64,), (200_000,)]
     keys = jax.random.split(jax.random.key(0), len(sizes))
     momentum = [10 * jax.random.normal(k, s) for k, s in zip(keys, sizes, strict=True)]
     inverse_mass_matrix = [0.5, 2.0, 1.0, 0.1, 1.5]
-    found = jax.jit(energies.kinetic)(inverse_mass_matrix, momentum)
+    # A function of its own, as JAX would find what it compiled for another `small`.
+    found = jax.jit(lambda *args: energies.kinetic(*args))(
+        inverse_mass_matrix, momentum
+    )
     exact = sum(
         m * np.sum(np.square(np.asarray(p, np.float64))) / 2
         for m, p in zip(inverse_mass_matrix, momentum, strict=True)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from commands import symjax
+from jax.sharding import PartitionSpec
 
 from symjax import mesh, run, store
 from symjax.cli import chains, options, plan
@@ -132,6 +133,31 @@ def test_a_group_takes_the_memory_of_its_own_chains():
         return init.lower(*given).compile().memory_analysis().temp_size_in_bytes
 
     assert scratch(1) < 0.4 * scratch(None)
+
+
+def test_groups_take_arrays_that_lie_elsewhere():
+    layout = mesh.make_mesh(NUM_CHAINS, jax.devices()[:2])
+    double = mesh.compile_for_chains(
+        layout, lambda x: 2 * x, PartitionSpec("chain"), chains_at_once=1
+    )
+    values = jax.device_put(np.arange(NUM_CHAINS), jax.devices()[5])
+    np.testing.assert_array_equal(double(values), [0, 2, 4, 6])
+
+
+def test_a_group_begins_when_the_one_before_has_ended(monkeypatch):
+    """Or all have their memory at once."""
+    layout = mesh.make_mesh(NUM_CHAINS, jax.devices()[:2])
+    double = mesh.compile_for_chains(
+        layout, lambda x: 2 * x, PartitionSpec("chain"), chains_at_once=1
+    )
+    values = mesh.place_chains(layout, np.arange(NUM_CHAINS, dtype=np.float32))
+    np.testing.assert_array_equal(double(values), [0, 2, 4, 6])
+    seen, wait = [], jax.block_until_ready
+    seeing = lambda what, call: lambda *args: (seen.append(what), call(*args))[1]
+    double._programs = [seeing("group", one) for one in double._programs]
+    monkeypatch.setattr(jax, "block_until_ready", seeing("wait", wait))
+    double(values)
+    assert seen == ["group", "group", "wait"] * 2
 
 
 @pytest.mark.parametrize("name", [n for n, case in BY_NAME.items() if case.meets])

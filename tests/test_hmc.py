@@ -157,6 +157,7 @@ def test_an_unadjusted_burn_in_accepts_what_the_exact_step_would_refuse():
     )
     burn_in, rest = np.split(result.info.is_accepted, [200], axis=1)
     assert burn_in.all()
+    assert rest.shape == (4, 300)
     assert 0.05 < rest.mean() < 0.95
     assert result.draws.shape == (4, 300, 1)
 
@@ -207,6 +208,19 @@ def test_a_trajectory_keeps_its_length_when_the_first_step_was_far_too_large():
     assert np.all(info.num_steps[:, 150:] > hamiltonian.MAX_GROWTH * 2)
     length = info.step_size * info.num_steps
     assert np.all(length[:, 150:] >= 0.6 - 1e-5)
+
+
+def test_a_length_of_whole_steps_takes_no_more_for_rounding():
+    assert 3 * 0.1 / 0.1 > 3
+    assert hamiltonian.count_steps(3 * 0.1, 0.1) == 3
+    assert hamiltonian.count_steps(3 * 0.1, 0.0999) == 4
+    sizes = jnp.float32([0.7, 0.699, 0.0997, 9])
+    assert jnp.float32(4.9) / sizes[0] > 7
+    count = lambda iteration: jax.vmap(
+        lambda size: hamiltonian.limited_count(4.9, 2, 5, jnp.array(iteration), size)
+    )(sizes)
+    np.testing.assert_array_equal(count(5), [7, 8, 50, 1])
+    np.testing.assert_array_equal(count(4), [7, 8, 16, 1])
 
 
 def test_warmup_frees_a_chain_that_starts_where_the_step_is_far_too_large():
@@ -289,11 +303,10 @@ def test_energy_error_at_ten_million_parameters_is_below_a_thousandth():
     assert abs(float(change) - exact) < 1e-3
 
 
-def test_a_chain_holds_few_copies_of_many_parameters(monkeypatch):
-    """Two of the state, and three that move."""
-    monkeypatch.setattr(energies, "BLOCK", 256)
-    monkeypatch.setattr(energies, "_SMALL", 256)
-    params = {f"leaf_{i}": jnp.zeros((64, 40)) for i in range(16)}
+def test_a_chain_holds_few_copies_of_many_parameters():
+    """Two of the state, and three that move; one more where momenta are drawn early."""
+    shape = jax.ShapeDtypeStruct((5000, 100), jnp.float32)
+    params = {f"leaf_{i}": shape for i in range(8)}
     algorithm = hmc.build(
         lambda params, data: (
             -sum(jnp.sum((leaf @ data) ** 2) for leaf in jax.tree.leaves(params))
@@ -301,12 +314,12 @@ def test_a_chain_holds_few_copies_of_many_parameters(monkeypatch):
         step_size=1e-3,
         num_steps=10,
     )
-    key, data = jax.random.key(0), jnp.ones((40, 1))
+    key, data = jax.random.key(0), jnp.ones((100, 1))
     state = jax.eval_shape(algorithm.init, key, params, data)
     step = jax.jit(algorithm.step, donate_argnums=1)
     used = step.lower(key, state, data).compile().memory_analysis()
     held = used.argument_size_in_bytes + used.temp_size_in_bytes
-    assert held / (4 * 16 * 64 * 40) < 5.3
+    assert held / (4 * 8 * 5000 * 100) < 5.9
 
 
 def _energy(state):

@@ -42,7 +42,7 @@ class Evaluate:
     """Weights of each draw where sets of draws are compared, apart from the sum."""
     growth: tuple[int, ...] = (2, 4, 8)
     """Parts of the draws to compare with: of 8, an eighth."""
-    repeats: int = 1
+    repeats: int = 3
     out: Path = figures.OUT
 
 

@@ -104,7 +104,6 @@ def report(name, options, figures, notes=()):
     console.print(_table(name, figures))
     for note in notes:
         console.print(note, highlight=False)
-    options.out.mkdir(parents=True, exist_ok=True)
     rows = [{key: _known(v) for key, v in one._asdict().items()} for one in figures]
     text = json.dumps(where | {"figures": rows, "notes": list(notes)}, indent=2)
     (options.out / f"{name}.json").write_text(text + "\n")

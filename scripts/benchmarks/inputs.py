@@ -1,6 +1,7 @@
 """What is typed of a benchmark: what is small at the tiny scale, what is refused."""
 
 import dataclasses
+import math
 import sys
 
 import tyro
@@ -75,6 +76,8 @@ FROM_ZERO = (
     "noise",
     ("precision", "num_draws"),
 )
+UNLIMITED = ("noise", "most_seconds")
+"""Options that may be infinite."""
 NOT_EMPTY = ("forces", "contenders", "peers", "noise")
 CHOICES = {"only": "CONTENDERS", "models": "MODELS", "imports": "IMPORTS"}
 """Options that name entries of a table of their module."""
@@ -98,13 +101,24 @@ def prepare(module, options):
             _check(module, field.name, one, int(not may_be_zero))
     if name == "chains" and not (options.counts or options.meshes):
         ending.fail("Give `--counts`, `--meshes` or both: see chains --help.", 2)
+    if name == "memory" and options.micro_batches and not options.problems:
+        ending.fail("`--micro-batches` are those of `--problems`, got none.", 2)
     if name == "samplers":
-        for one in options.only:
-            other = one.replace("blackjax", "symjax")
-            if other not in options.only:
-                said = f"{other} beside {one}, which takes its step sizes."
-                ending.fail(f"`--only` must hold {said}", 2)
+        _check_pairs(options.only)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # Now rather than when all is measured.
+        ending.fail(f"`--out` must be a folder that can be made, got {error}.", 2)
     return options
+
+
+def _check_pairs(names):
+    """Require symjax's sampler beside each of blackjax's."""
+    for one in names:
+        other = one.replace("blackjax", "symjax")
+        if other not in names:
+            said = f"{other} beside {one}, which takes its step sizes."
+            ending.fail(f"`--only` must hold {said}", 2)
 
 
 def _check(module, name, value, least):
@@ -112,8 +126,10 @@ def _check(module, name, value, least):
     flag = f"`--{name.replace('_', '-')}`"
     if isinstance(value, int) and not isinstance(value, bool) and value < least:
         ending.fail(f"{flag} must be at least {least}, got {value}.", 2)
-    if isinstance(value, float) and not (value > 0 or (value == 0 and not least)):
-        ending.fail(f"{flag} must be a positive number, got {value}.", 2)
+    if isinstance(value, float):
+        is_above = value > 0 or (value == 0 and not least)
+        if not is_above or (value == math.inf and name not in UNLIMITED):
+            ending.fail(f"{flag} must be a positive number, got {value}.", 2)
     if name == "target" and value >= 1:
         ending.fail(f"{flag} must be between 0 and 1, got {value}.", 2)
     if isinstance(value, str):

@@ -209,5 +209,7 @@ def _compare(problem, calls, options, notes):
     for name in [name for name in calls if ours in calls and name != ours]:
         ratio = np.array(taken[ours]) / taken[name]
         words = f"a leapfrog of {ours} over {name}"
-        found.append(figures.figure(case, words, "x", ratio, at_most=1.0))
+        # To be faster than what compiles again is no feat.
+        goal = None if name == "numpyro MCMC" else 1.0
+        found.append(figures.figure(case, words, "x", ratio, at_most=goal))
     return found

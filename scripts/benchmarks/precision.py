@@ -27,7 +27,7 @@ class Precision:
 
     problem: Name = "mnist"
     scale: Scale = "full"
-    forces: tuple[str, ...] = ("float32", "tensorfloat32", "bfloat16")
+    forces: tuple[str, ...] = ("float32", "tensorfloat32", "float16", "bfloat16")
     """Values of `force_precision`, and for resnet on a GPU: 'float16, fused'."""
     num_examples: int | None = None
     """Default: all."""
