@@ -25,8 +25,9 @@ of least norm, although weight decay pulls there.
 
 Needs mnist.npz, and fashion_mnist_test.npz and notmnist_test.npz as other inputs, in
 the folder that SYMJAX_DATA names. The paper's network has batch normalisation, which
-has no posterior; FRN stands in for it. All networks are trained by Adam, and the prior
-of standard deviation 0.2 is their weight decay of 5e-4 for 50,000 images.
+has no posterior; FRN stands in for it. All networks are trained by Adam. At the scale
+of the paper the prior's standard deviation of 0.2 is their weight decay of 5e-4 for
+50,000 images; at the others it is 1.
 """
 
 from dataclasses import dataclass
@@ -129,6 +130,8 @@ def main():
     options = tyro.cli(Options, description=__doc__)
     scale, num_networks = SCALES[options.scale]
     papers.require_known(options.only, list(ROWS))
+    if not options.dry_run:
+        papers.require_inputs(scale.problem, scale.evaluation)
     console, made = Console(), []
     for name, words in commands(scale, num_networks).items():
         if options.only and name not in {MANY, REFERENCE, *options.only}:

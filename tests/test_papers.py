@@ -221,6 +221,22 @@ def test_every_row_of_laurent_has_words_that_are_understood():
     assert papers.parse(shlex.split(found["sghmc-one"])).num_chains == 1
 
 
+@pytest.mark.parametrize("name", ["laurent2024_table", "compare_methods"])
+def test_other_inputs_that_are_absent_are_named_before_anything_is_run(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
+    scales = load(name).SCALES
+    absent = lambda scale: scale._replace(evaluation="--ood notmnist")
+    tiny = scales["tiny"]
+    is_laurent = name == "laurent2024_table"
+    tiny = (absent(tiny[0]), tiny[1]) if is_laurent else absent(tiny)
+    monkeypatch.setitem(scales, "tiny", tiny)
+    with pytest.raises(ValueError, match=r"notmnist_test\.npz"):
+        run(name, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
 def test_priors_of_all_families_have_the_variance(family):
     words = load("izmailov2021_words").prior(family, 0.025).split()
