@@ -46,7 +46,7 @@ from matplotlib.ticker import MaxNLocator
 from paper_tables import Table
 from rich.console import Console
 
-from symjax import plots, store, symmetry
+from symjax import checks, plots, store, symmetry
 from symjax.cli import predicting, records
 from symjax.evaluation import diversity
 from symjax.plots import style
@@ -130,6 +130,7 @@ def main():
     options = tyro.cli(Options, description=__doc__)
     scale, num_networks = SCALES[options.scale]
     papers.require_known(options.only, list(ROWS))
+    checks.positive(minutes=options.minutes)
     if not options.dry_run:
         papers.require_inputs(scale.problem, scale.evaluation)
     console, made = Console(), []

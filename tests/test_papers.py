@@ -237,6 +237,12 @@ def test_other_inputs_that_are_absent_are_named_before_anything_is_run(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_limit_of_time_that_is_none_is_refused_before_anything_is_run(tmp_path):
+    with pytest.raises(ValueError, match="`minutes` must be a positive number"):
+        run("laurent2024_table", "--minutes", -1, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
 def test_priors_of_all_families_have_the_variance(family):
     words = load("izmailov2021_words").prior(family, 0.025).split()
