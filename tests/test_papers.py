@@ -140,6 +140,10 @@ def assert_baselines_are_published(name, commands):
         assert commands[run].problem.prior_scale ** 2 == pytest.approx(variance)
         assert (commands[run].num_members, own.batch_size) == (members, 80)
         assert own.num_steps == epochs * epoch
+        # Of the sum over examples; ours is of the mean.
+        rate = 1e-4 if run == "mfvi" else 3e-7 * 80 * epoch
+        assert own.learning_rate == pytest.approx(rate)
+        assert run == "mfvi" or own.optimiser == "momentum"
     chains = {
         run: command
         for run, command in commands.items()
