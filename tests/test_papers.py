@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.metrics import average_precision_score, roc_curve
 
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
@@ -380,6 +381,28 @@ def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
     assert measures <= set(found["Quality"]["rows"]["HMC"])
     assert (laurent / "pairwise-mi.png").exists()
     assert (laurent / "minimum-norm.png").exists()
+
+
+def test_other_inputs_are_what_aupr_counts_as_positive(laurent):
+    """Against scikit-learn, by one minus the largest mean probability."""
+    built = posteriors.build(Problem(data="digits", widths=(8,), activation="relu"))
+    draws = store.open(laurent / "hmc").read(like=built.shapes)
+    dataset = built.dataset
+    other = data.load_ood("permuted", like=dataset)
+    scores = [
+        1
+        - evaluation.probs_from_logits(
+            evaluation.predict(built.apply, draws, part.x)
+        ).max(axis=-1)
+        for part in (dataset.test, other)
+    ]
+    is_other = np.repeat([False, True], [len(part) for part in scores])
+    row = tables(laurent)["Quality"]["rows"]["HMC"]
+    aupr = average_precision_score(is_other, np.concatenate(scores))
+    assert row["AUPR, permuted"] == pytest.approx(aupr, abs=1e-3)
+    # Other inputs taken for test inputs, where 95 % of these are found.
+    fpr, tpr, _ = roc_curve(~is_other, -np.concatenate(scores))
+    assert row["FPR95, permuted"] == pytest.approx(fpr[tpr >= 0.95][0], abs=0.01)
 
 
 def test_networks_of_the_ensemble_are_none_of_the_many(laurent):
