@@ -103,6 +103,7 @@ def main():
         for name, words in known.items()
         if not options.only or name in {"hmc", *options.only}
     }
+    papers.require_inputs(scale.problem, scale.evaluation)
     paths = []
     for name, words in methods.items():
         seeds = range(1 if name == "hmc" else options.seeds)

@@ -42,6 +42,7 @@ from rich.table import Table
 
 from symjax import evaluation, store
 from symjax.cli import predicting, records
+from symjax.evaluation import arguments
 
 
 NUM_SAMPLES = 1000
@@ -81,8 +82,8 @@ class Score:
 
     Attributes:
         task: Which data set.
-        predictions: A text file, a submission .zip, or an .npz: of the array with the
-            task's name, or FILE.npz:NAME.
+        predictions: A text file, a submission .zip, or, but for uci, an .npz: of the
+            array with the task's name, or FILE.npz:NAME.
         reference: Predictions of HMC, likewise; for uci the text has a sample a row.
         json: Write the scores there too.
     """
@@ -135,6 +136,7 @@ def execute(command: Score | Write) -> None:
         return
     predictions = read(command.task, command.predictions)
     reference = read(command.task, command.reference, transposed=True)
+    warn_of_rows(task, predictions)
     found = scores(command.task, predictions, reference)
     table = Table(title=f"{command.task}: {command.predictions}")
     for name in ("", *next(iter(found.values()))):
@@ -148,12 +150,7 @@ def execute(command: Score | Write) -> None:
 
 
 def scores(name: str, predictions: Any, reference: Any) -> dict[str, dict[str, float]]:
-    """The public scores, where the competition had them, and the full ones.
-
-    Args:
-        name: Of the task.
-        predictions: Probabilities `(example, class)`, or samples `(example, sample)`.
-        reference: The same of HMC.
+    """Public scores, where there were any, and full ones, of `(example, class)` each.
 
     Raises:
         ValueError: if they are not of the same examples and classes.
@@ -170,7 +167,7 @@ def scores(name: str, predictions: Any, reference: Any) -> dict[str, dict[str, f
         one, two = predictions[:stop], reference[:stop]
         if name == "uci":
             distance = evaluation.wasserstein_per_point(one.T, two.T)
-            found[part] = {"minus_wasserstein": -float(distance.mean())}
+            found[part] = {"minus_wasserstein": 0.0 - float(distance.mean())}
         else:
             found[part] = {
                 "agreement": evaluation.agreement(one, two),
@@ -184,14 +181,14 @@ def read(name: str, path: str, *, transposed: bool = False) -> np.ndarray:
 
     Args:
         name: Of the task.
-        path: Of a text file, a submission .zip, or an .npz.
+        path: Of a text file, a submission .zip, or, but for uci, an .npz.
         transposed: Whether a file of samples has a sample a row, as the reference has.
 
     Raises:
         ValueError: if there is no such file, or it holds something else.
     """
     task = TASKS[name]
-    if path.endswith(".npz") and zipfile.is_zipfile(path):
+    if name != "uci" and path.endswith(".npz") and zipfile.is_zipfile(path):
         with np.load(path, allow_pickle=False) as archive:
             path = f"{path}:{name}" if name in archive else path
     if name != "uci" and not path.endswith(".zip"):
@@ -205,6 +202,9 @@ def read(name: str, path: str, *, transposed: bool = False) -> np.ndarray:
             f"{path} must have rows of {task.columns} {of} for {name}, got the shape "
             f"{values.shape}."
         )
+    # What `store.read_probs` has not looked at.
+    require = arguments.finite if name == "uci" else arguments.probs
+    require(values, path)
     return values
 
 
@@ -229,11 +229,6 @@ def _numbers(task: Task, path: str) -> np.ndarray:
 
 def of_run(name: str, path: str, seed: int) -> np.ndarray:
     """What a run predicts on the test examples of its data, in their order.
-
-    Args:
-        name: Of the task.
-        path: Of the run directory.
-        seed: Of the samples.
 
     Raises:
         ValueError: if the run is not of such a task.
@@ -292,6 +287,11 @@ def write(task: Task, values: np.ndarray, out: Path) -> None:
                 raise ValueError(f"{out} holds {task.file} already: choose another.")
             archive.writestr(task.file, text.getvalue())
     print(f"{out}: {values.shape[0]:,} rows of {values.shape[1]:,}")
+    warn_of_rows(task, values)
+
+
+def warn_of_rows(task: Task, values: np.ndarray) -> None:
+    """Say so where the competition's file has another number of rows."""
     if task.rows not in (None, len(values)):
         print(f"Warning: {task.file} of the competition has {task.rows:,} rows.")
 

@@ -34,7 +34,8 @@ SGLD and SGHMC are nearer to HMC than ensembles, mean-field VI agrees with it le
 a chain of HMC agrees with the others best.
 
 Needs cifar10.npz (or a prepared tfds:cifar10), at the small scale
-cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names.
+cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names: x_train, y_train,
+x_test and y_test, the first 800 or more training images and the first 1,000 to test.
 """
 
 import izmailov2021_parts as parts
@@ -74,7 +75,7 @@ DIFFERS = {
     ),
     "paper": (
         "As theirs, but: mean-field VI starts from a random network, not from an "
-        "optimised one; a mixture of normals has scales 10 : 1; temperatures above 1 "
+        "optimised one; a mixture of normals has scales 10 : 1; all temperatures "
         "take the step size of temperature 1; HMC's accept step is computed to full "
         "precision. The stochastic samplers are at temperature 1, as the paper writes; "
         "the released code samples at 1 / devices, see --izmailov2021.imitated-devices."

@@ -10,7 +10,7 @@ priors (normal, mixture of normals, logistic), and approximate methods beside it
 | scale | posterior | time |
 |---|---|---|
 | tiny | breast cancer, an MLP of 4 units, two classes as here | seconds |
-| small | the CNN-LSTM on the first 5,000 reviews | one GPU, an hour |
+| small | the CNN-LSTM on the first 5,000 reviews | one GPU, HMC two hours at most |
 | paper | the CNN-LSTM on all reviews, 33 million gradients | the plan says |
 
 At the scale of the paper three chains make 450 iterations of 24,837 leapfrogs each.

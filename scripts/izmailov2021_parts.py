@@ -73,7 +73,7 @@ class Options:
     """Reproduce the experiments of Izmailov et al. (2021), in parts."""
 
     scale: Literal["tiny", "small", "paper"] = "small"
-    """tiny: seconds, to try it; small: minutes of one GPU; paper: their settings."""
+    """tiny: seconds, to try it; small: of one GPU, as above; paper: their settings."""
     parts: tuple[Part, ...] = PARTS
     """Which experiments; all of them need the reference, which is made once."""
     only: tuple[str, ...] = ()

@@ -149,11 +149,14 @@ def main():
             except Preempted:
                 raise
             except Stopped as reason:
-                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
                 limit = task.minutes if method == "hmc" else None
                 if limit is None or time.monotonic() - began < 60 * limit:
                     # A signal has asked for it, and not for the next method.
+                    stopped.append(f"{name}, {method}: {reason} Call again to go on.")
                     raise SystemExit("\n".join(stopped)) from None
+                # Of which the reason knows what the warm-up has left.
+                said = f"{limit:g} minutes were over before the first draw."
+                stopped.append(f"{name}, {method}: {said} Call again to go on.")
             except methods.Lost as reason:
                 stopped.append(f"{name}, {method}: {reason} It has no results.")
         scores.write_tables(options.out)

@@ -168,8 +168,8 @@ def sample_sgld(task: Task) -> Made:
         print(f"SGLD lost {lost[step_size]} chains with step size {step_size:g}.")
     else:
         raise Lost(
-            f"SGLD lost chains at every step size: held out {_named(tried)}, "
-            f"chains lost {_named(lost)}."
+            "SGLD lost chains at every step size, of all training examples or of those "
+            f"without the held out: {', '.join(map(str, step_sizes))}."
         )
     thinning = _thinning(task.scale)
     last = slice(-thinning * SGLD_DRAWS + thinning - 1, None, thinning)

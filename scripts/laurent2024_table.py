@@ -21,12 +21,16 @@ comparable number by number. What they found, and what is looked for here: metho
 several modes are better than with one in nearly every column; removing symmetries
 lowers MMD without changing the order much; pairs of independent networks differ all in
 about the same amount (no functional collapse); trained networks are not at the scaling
-of least norm, although weight decay pulls there.
+of least norm, although weight decay pulls there. On an H200 the small scale, with
+`--minutes 3`, gave 94.8 % correct of SWAG with one mode and 95.9 % with ten, 95.4 % of
+an ensemble of ten, 96.3 % of HMC; a mutual information of 0.027 to 0.039 nats for nine
+pairs in ten; and norms, squared, 87 % above the least.
 
 Needs mnist.npz, and fashion_mnist_test.npz and notmnist_test.npz as other inputs, in
 the folder that SYMJAX_DATA names. The paper's network has batch normalisation, which
-has no posterior; FRN stands in for it. All networks are trained by Adam, and the prior
-of standard deviation 0.2 is their weight decay of 5e-4 for 50,000 images.
+has no posterior; FRN stands in for it. All networks are trained by Adam. At the scale
+of the paper the prior's standard deviation of 0.2 is their weight decay of 5e-4 for
+50,000 images; at the others it is 1.
 """
 
 from dataclasses import dataclass
@@ -45,7 +49,7 @@ from matplotlib.ticker import MaxNLocator
 from paper_tables import Table
 from rich.console import Console
 
-from symjax import plots, store, symmetry
+from symjax import checks, plots, store, symmetry
 from symjax.cli import predicting, records
 from symjax.evaluation import diversity
 from symjax.plots import style
@@ -129,6 +133,9 @@ def main():
     options = tyro.cli(Options, description=__doc__)
     scale, num_networks = SCALES[options.scale]
     papers.require_known(options.only, list(ROWS))
+    checks.positive(minutes=options.minutes)
+    if not options.dry_run:
+        papers.require_inputs(scale.problem, scale.evaluation)
     console, made = Console(), []
     for name, words in commands(scale, num_networks).items():
         if options.only and name not in {MANY, REFERENCE, *options.only}:
@@ -163,8 +170,7 @@ def write(options: Options, made: list[str], words: str, console: Console) -> No
     out = options.out
     summaries = {}
     for first in (MANY, REFERENCE):
-        names = [first, *(name for name in made if name != first)]
-        paths = [out / name for name in names]
+        paths = [out / first, *(out / name for name in made if name != first)]
         folder = out / f"report-{first}"
         summaries[first] = papers.compare(paths, words, folder, console)
     found = {name: networks(out / name) for name in (MANY, REFERENCE)}
@@ -241,9 +247,8 @@ def networks(path: Path) -> dict[str, Any]:
     """The pairs of the networks of a run, and how far each is from least norm."""
     kept = store.open(path)
     built = records.posterior_of(kept)
-    num_draws = kept.committed.num_draws
     chosen = spaced(kept.num_chains, MOST_NETWORKS)
-    draws = spaced(num_draws, max(1, MOST_NETWORKS // len(chosen)))
+    draws = spaced(kept.committed.num_draws, max(1, MOST_NETWORKS // len(chosen)))
     x = built.dataset.test.x
     outputs = predicting.outputs(kept, built, x, name=path.name, key="test")
     values = diversity.pairwise_mutual_information(outputs[np.ix_(chosen, draws)])

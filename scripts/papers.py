@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from paper_tables import Table, beside, markdown, printed
 from rich.console import Console
 
-from symjax import run, store
+from symjax import data, run, store
 from symjax.cli import Command, chains, ending, results
 from symjax.data.sources import did_you_mean
 
@@ -46,6 +46,21 @@ def require_known(only: Sequence[str], known: Sequence[str]) -> None:
                 f"`--only` must name some of {', '.join(known)}, got {name!r}."
                 f"{did_you_mean(name, known)}"
             )
+
+
+def require_inputs(problem: str, evaluation: str) -> None:
+    """Read the other inputs that a report asks for, before hours have passed.
+
+    Args:
+        problem: Options of the runs, with their `--data`.
+        evaluation: Options of the report.
+
+    Raises:
+        ValueError: if some are not on this machine.
+    """  # noqa: DOC502
+    dataset = data.load(parse(["sample", *shlex.split(problem)]).problem.data)
+    for name in parse(["evaluate", *shlex.split(evaluation)]).compared.ood:
+        data.load_ood(name, like=dataset)
 
 
 def execute(
@@ -97,7 +112,7 @@ def execute(
         chains.execute(command, console)
     except run.Stopped as stopped:
         if minutes is None or time.monotonic() - start < 60 * minutes:
-            raise SystemExit(f"{stopped} Or call this program again.") from None
+            raise SystemExit(f"{stopped}\nOr call this program again.") from None
         said = f"left out until the next call. {stopped}"
     except run.NonFiniteError as error:
         said = f"left out. {error}"

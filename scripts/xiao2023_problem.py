@@ -76,7 +76,7 @@ def build(name, scale, seed):
     try:
         dataset = datasets.load(name, pixels="unit")
     except ValueError as error:
-        raise SystemExit(f"`--data` must be images with classes: {error}") from error
+        raise SystemExit(f"`--data`: {error}") from error
     if dataset.task != "classification":
         raise SystemExit(f"`--data` must be images with classes, got {name}.")
     num_train = min(scale.num_train, len(dataset.train.y))

@@ -157,6 +157,23 @@ def by_hand_diabetes(bundle):
     return np.reshape(found, (2, 13))
 
 
+def test_what_rounding_changed_is_the_largest_change(wine):
+    """In float64, of probabilities of the draws as drawn and as stored."""
+    bundle = store.read_bundle(wine / "b.npz")
+    outputs = np.load(wine / "hmc" / "predictions" / "test" / "outputs.npy")
+    drawn = special.softmax(outputs[:, 2:39:3].astype(float), -1)
+    x = data.load("wine").test.x.astype(float)
+    stored = [
+        special.softmax(network(params["params"], x), -1) for params in draws_of(bundle)
+    ]
+    changes = abs(np.reshape(stored, drawn.shape) - drawn)
+    told = bundle.about["draws"]
+    assert told["largest_change"]["prediction"] == pytest.approx(changes.max(), rel=0.1)
+    assert changes.max() > 2 * changes.mean()
+    spread = bundle.read("log_posterior").astype(float).std()
+    assert told["std_of_log_posterior"] == pytest.approx(spread, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ["wine", "diabetes"])
 def test_a_method_scores_against_the_bundle_as_against_the_run(name, request):
     folder = request.getfixturevalue(name)

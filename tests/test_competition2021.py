@@ -237,3 +237,39 @@ def test_folders_of_what_is_written_are_made(script, tmp_path, monkeypatch):
     words = ("score", "medmnist", copy, "--reference", mine, "--json", scores)
     run(script, monkeypatch, *words)
     assert json.loads(scores.read_text())["full"]["agreement"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "value"),
+    [
+        ("imdb", "imdb_probs.csv", 0.7),
+        ("imdb", "imdb_probs.csv", np.nan),
+        ("uci", "uci_samples.csv", np.nan),
+    ],
+)
+def test_what_no_evaluator_would_score_is_not_written(
+    script, tmp_path, monkeypatch, name, file, value
+):
+    values = np.full((4, script.TASKS[name].columns), 0.5)
+    values[2, 1] = value
+    np.savetxt(tmp_path / file, values)
+    with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
+        archive.write(tmp_path / file, file)
+    with pytest.raises(SystemExit, match=r"mine\.zip` must be (finite|probabilities)"):
+        run(script, monkeypatch, "write", name, tmp_path / "mine.zip")
+
+
+def test_scores_of_fewer_rows_than_the_competitions_say_so(
+    script, tmp_path, monkeypatch, capsys
+):
+    samples = np.random.default_rng(0).normal(size=(120, 1000))
+    np.savetxt(tmp_path / "mine.csv", samples)
+    np.savetxt(tmp_path / "hmc.csv", samples.T)
+    words = (tmp_path / "mine.csv", "--reference", tmp_path / "hmc.csv")
+    run(script, monkeypatch, "score", "uci", *words, "--json", tmp_path / "s.json")
+    out = capsys.readouterr().out
+    assert "uci_samples.csv of the competition has 256 rows" in out
+    # Not -0.0, which is how it would be printed.
+    assert str(json.loads((tmp_path / "s.json").read_text())["full"]) == (
+        "{'minus_wasserstein': 0.0}"
+    )

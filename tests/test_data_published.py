@@ -96,6 +96,16 @@ def test_a_uci_set_is_split_and_normalised_by_its_training_rows(folder, split, t
         np.testing.assert_allclose(targets, y[chosen], rtol=1e-5)
 
 
+def test_a_permutation_is_cut_below_nine_tenths(folder):
+    """As by `int(0.9 * n)`: of naval's 11,934 rows 10,740, not 10,741."""
+    tmp_path, arrays = folder
+    fewer = {"x": arrays["x"][:14], "y": arrays["y"][:14]}
+    masks = arrays["test_mask"][:, :14]
+    np.savez(tmp_path / "uci" / "energy.npz", **fewer, test_mask=masks)
+    dataset = data.load("uci:energy", split="izmailov0")
+    assert (len(dataset.train.y), len(dataset.test.y)) == (12, 2)
+
+
 def test_a_split_can_be_typed(folder):
     del folder
     problem = Problem("uci:boston", split="1", micro_batch=18)

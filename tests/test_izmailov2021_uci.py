@@ -372,14 +372,15 @@ def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
 
     monkeypatch.setattr(scripts.main, "reproduce", reproduce)
     words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
-    for minutes, expected in (
-        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"]),
-        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"]),
-        ([], ["ensemble"]),
+    over = "1e-09 minutes were over before the first draw."
+    for minutes, expected, message in (
+        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"], over),
+        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"], "Over."),
+        ([], ["ensemble"], "Over."),
     ):
         calls.clear()
         monkeypatch.setattr("sys.argv", [*words, *minutes])
-        with pytest.raises(SystemExit, match=r"Over\. Call again to go on"):
+        with pytest.raises(SystemExit, match=f": {message} Call again to go on"):
             scripts.main.main()
         assert calls == expected
 

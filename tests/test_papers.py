@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.metrics import average_precision_score, roc_curve
 
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
@@ -140,6 +141,10 @@ def assert_baselines_are_published(name, commands):
         assert commands[run].problem.prior_scale ** 2 == pytest.approx(variance)
         assert (commands[run].num_members, own.batch_size) == (members, 80)
         assert own.num_steps == epochs * epoch
+        # Of the sum over examples; ours is of the mean.
+        rate = 1e-4 if run == "mfvi" else 3e-7 * 80 * epoch
+        assert own.learning_rate == pytest.approx(rate)
+        assert run == "mfvi" or own.optimiser == "momentum"
     chains = {
         run: command
         for run, command in commands.items()
@@ -219,6 +224,28 @@ def test_every_row_of_laurent_has_words_that_are_understood():
         assert set(compared.ood) <= set(data.OOD_NAMES)
     assert papers.parse(shlex.split(found["many"])).num_members == 1024
     assert papers.parse(shlex.split(found["sghmc-one"])).num_chains == 1
+
+
+@pytest.mark.parametrize("name", ["laurent2024_table", "compare_methods"])
+def test_other_inputs_that_are_absent_are_named_before_anything_is_run(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
+    scales = load(name).SCALES
+    absent = lambda scale: scale._replace(evaluation="--ood notmnist")
+    tiny = scales["tiny"]
+    is_laurent = name == "laurent2024_table"
+    tiny = (absent(tiny[0]), tiny[1]) if is_laurent else absent(tiny)
+    monkeypatch.setitem(scales, "tiny", tiny)
+    with pytest.raises(ValueError, match=r"notmnist_test\.npz"):
+        run(name, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_limit_of_time_that_is_none_is_refused_before_anything_is_run(tmp_path):
+    with pytest.raises(ValueError, match="`minutes` must be a positive number"):
+        run("laurent2024_table", "--minutes", -1, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("family", ["normal", "logistic", "mixture"])
@@ -354,6 +381,28 @@ def test_methods_are_compared_with_many_networks_and_with_hmc(laurent):
     assert measures <= set(found["Quality"]["rows"]["HMC"])
     assert (laurent / "pairwise-mi.png").exists()
     assert (laurent / "minimum-norm.png").exists()
+
+
+def test_other_inputs_are_what_aupr_counts_as_positive(laurent):
+    """Against scikit-learn, by one minus the largest mean probability."""
+    built = posteriors.build(Problem(data="digits", widths=(8,), activation="relu"))
+    draws = store.open(laurent / "hmc").read(like=built.shapes)
+    dataset = built.dataset
+    other = data.load_ood("permuted", like=dataset)
+    scores = [
+        1
+        - evaluation.probs_from_logits(
+            evaluation.predict(built.apply, draws, part.x)
+        ).max(axis=-1)
+        for part in (dataset.test, other)
+    ]
+    is_other = np.repeat([False, True], [len(part) for part in scores])
+    row = tables(laurent)["Quality"]["rows"]["HMC"]
+    aupr = average_precision_score(is_other, np.concatenate(scores))
+    assert row["AUPR, permuted"] == pytest.approx(aupr, abs=1e-3)
+    # Other inputs taken for test inputs, where 95 % of these are found.
+    fpr, tpr, _ = roc_curve(~is_other, -np.concatenate(scores))
+    assert row["FPR95, permuted"] == pytest.approx(fpr[tpr >= 0.95][0], abs=0.01)
 
 
 def test_networks_of_the_ensemble_are_none_of_the_many(laurent):
