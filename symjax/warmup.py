@@ -1,8 +1,10 @@
 """How Hamiltonian samplers adapt in their first iterations: step size, mass matrix.
 
-The step size follows dual averaging from the first iteration to the last. A mass matrix
-is learnt in Stan's windows, each twice as long as the one before, from that window's
-draws alone (see `windows`); the last 50 adapt the step size to what was learnt.
+The step size follows dual averaging, which begins anew at a quarter and at half of the
+warm-up: what chains accept on their way to the posterior says little of what they will
+there. A mass matrix is learnt in Stan's windows, each twice as long as the one before,
+from that window's draws alone (see `windows`); the last 50 adapt the step size to what
+was learnt.
 
 References:
     Hoffman and Gelman (2014), The No-U-Turn sampler, section 3.2 (dual averaging).
@@ -91,8 +93,9 @@ def build(
 
     Args:
         step_size: The first one.
-        num_warmup: Iterations that adapt; the step size is their average from then on.
-            At least 80 to learn a diagonal mass matrix, 135 for one of low rank.
+        num_warmup: Iterations that adapt; from then on the step size is the average of
+            their second half, or of those since a mass matrix was learnt. At least 80
+            to learn a diagonal mass matrix, 135 for one of low rank.
         target_acceptance: What the step size aims at, between 0 and 1.
         inverse_mass_matrix: M^-1, kept as it is; or `diagonal`, the variance of each
             parameter, regularised; or `low_rank`, which also treats a few directions
@@ -117,6 +120,7 @@ def build(
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
     begin_at = partial(_begin_at, begin)
     learn = partial(_learn, window, begin_at, final)
+    anew = np.array([num_warmup // 4, num_warmup // 2])
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
@@ -133,6 +137,9 @@ def build(
             return adaptation
         averaging = average(adaptation.averaging, acceptance_rate)
         tried = jnp.exp(averaging.log_step_size)
+        if not kind:
+            is_anew = jnp.isin(iteration + 1, anew)
+            averaging = _where(is_anew, begin_at(tried), averaging)
         size = jnp.where(iteration + 1 >= num_warmup, final(averaging), tried)
         new = adaptation._replace(step_size=size, averaging=averaging)
         if kind:
@@ -208,7 +215,7 @@ def _close(
     )
 
 
-def _where(is_new: Bool[Array, ""], new: Adaptation, old: Adaptation) -> Adaptation:
+def _where(is_new: Bool[Array, ""], new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)
 
 

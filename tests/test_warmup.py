@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blackjax.adaptation.staged_adaptation import build_schedule
+from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.diagnostics import effective_sample_size
 
 from symjax import mesh, run, warmup
@@ -33,6 +34,44 @@ def feed(matrix, draws, *, num_warmup, gradient=lambda x: x):
         steps
     )
     return built.inverse_mass_matrix(adapted), every
+
+
+def shown(rates, *, num_warmup):
+    """Step sizes after each iteration, from `(iteration, step size) -> acceptance`."""
+    built = warmup.build(0.1, num_warmup=num_warmup, target_acceptance=0.8)
+    position = jnp.zeros(())
+
+    def advance(adaptation, iteration):
+        rate = rates(iteration, adaptation.step_size)
+        new = built.update(adaptation, position, position, iteration, rate)
+        return new, new.step_size
+
+    start = built.init(position)
+    return jax.lax.scan(advance, start, jnp.arange(num_warmup + 3))[1]
+
+
+@pytest.mark.parametrize("late", [0.01, 0.3])
+def test_a_step_size_forgets_what_was_accepted_on_the_way(late):
+    """Steps above a limit are refused; after a third it becomes another one."""
+
+    def rates(iteration, step_size):
+        limit = jnp.where(iteration < 13, 0.1, late)
+        return jnp.where(step_size < limit, 0.95, 0.3)
+
+    sizes = np.asarray(shown(rates, num_warmup=40))
+    assert 0.7 * late < sizes[-1] < 1.2 * late
+    np.testing.assert_array_equal(sizes[39:], sizes[39])
+
+
+def test_a_step_size_is_dual_averaging_over_the_second_half():
+    """As by blackjax's own, from the step that the first half ended with."""
+    accepted = jnp.asarray(np.random.default_rng(0).uniform(size=43))
+    sizes = shown(lambda iteration, _: accepted[iteration], num_warmup=40)
+    begin, update, final = dual_averaging_adaptation(0.8, gamma=warmup.ADAPTATION_GAMMA)
+    averaging = begin(sizes[19])._replace(mu=jnp.log(sizes[19]))
+    for rate in accepted[20:40]:
+        averaging = update(averaging, rate)
+    np.testing.assert_allclose(sizes[-1], final(averaging), rtol=1e-5)
 
 
 def test_a_diagonal_is_the_variance_of_the_last_window_shrunk_a_little():
