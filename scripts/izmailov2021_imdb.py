@@ -31,7 +31,8 @@ order is that of the paper; chains have not met, and those at 1 would need half 
 Those of temperature .3 started at draws of the prior at 1, of a norm too large by far,
 as starts do not any more. At .1 they were still rising after 56 iterations of 2.5
 minutes, to where the step of their warm-up was too large: nothing was accepted any
-more. At .03 nothing was run.
+more. Warm-ups forget their first half since, which keeps small networks going that
+stood still in the same way. At .03 nothing was run.
 
 Needs imdb.npz in the folder that SYMJAX_DATA names. Its order of rows need not be that
 of the paper's.
