@@ -1,10 +1,10 @@
 """How Hamiltonian samplers adapt in their first iterations: step size, mass matrix.
 
-The step size follows dual averaging, which begins anew at a quarter and at half of the
-warm-up: what chains accept on their way to the posterior says little of what they will
-there. A mass matrix is learnt in Stan's windows, each twice as long as the one before,
-from that window's draws alone (see `windows`); the last 50 adapt the step size to what
-was learnt.
+The step size follows dual averaging, which begins anew at a quarter and at half of a
+warm-up of 20 iterations or more: what chains accept on their way to the posterior says
+little of what they will there. A mass matrix is learnt in Stan's windows, each twice as
+long as the one before, from that window's draws alone (see `windows`); the last 50
+adapt the step size to what was learnt.
 
 References:
     Hoffman and Gelman (2014), The No-U-Turn sampler, section 3.2 (dual averaging).
@@ -44,6 +44,9 @@ FINAL = 50
 """Last iterations, in which the step size is fitted to what was learnt. The size that
 they begin with may be far too large, and ten of them can't mend that: no proposal of
 the run is then accepted."""
+
+_LONG = 20
+"""Iterations of a warm-up that can forget its first ones."""
 
 _INITIAL = 0.15
 """Share of a short warm-up in which nothing is learnt but the step size."""
@@ -94,8 +97,9 @@ def build(
     Args:
         step_size: The first one.
         num_warmup: Iterations that adapt; from then on the step size is the average of
-            their second half, or of those since a mass matrix was learnt. At least 80
-            to learn a diagonal mass matrix, 135 for one of low rank.
+            their second half (of all, if fewer than 20), or of those since a mass
+            matrix was learnt. At least 80 to learn a diagonal mass matrix, 135 for one
+            of low rank.
         target_acceptance: What the step size aims at, between 0 and 1.
         inverse_mass_matrix: M^-1, kept as it is; or `diagonal`, the variance of each
             parameter, regularised; or `low_rank`, which also treats a few directions
@@ -120,7 +124,7 @@ def build(
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
     begin_at = partial(_begin_at, begin)
     learn = partial(_learn, window, begin_at, final)
-    anew = np.array([num_warmup // 4, num_warmup // 2])
+    anew = np.array([num_warmup // 4, num_warmup // 2] if num_warmup >= _LONG else [])
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
