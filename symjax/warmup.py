@@ -124,7 +124,8 @@ def build(
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
     begin_at = partial(_begin_at, begin)
     learn = partial(_learn, window, begin_at, final)
-    anew = np.array([num_warmup // 4, num_warmup // 2] if num_warmup >= _LONG else [])
+    is_long = num_warmup >= _LONG and not kind
+    anew = np.array([num_warmup // 4, num_warmup // 2])
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
@@ -141,7 +142,7 @@ def build(
             return adaptation
         averaging = average(adaptation.averaging, acceptance_rate)
         tried = jnp.exp(averaging.log_step_size)
-        if not kind:
+        if is_long:
             is_anew = jnp.isin(iteration + 1, anew)
             averaging = _where(is_anew, begin_at(tried), averaging)
         size = jnp.where(iteration + 1 >= num_warmup, final(averaging), tried)

@@ -63,13 +63,15 @@ def test_a_step_size_forgets_what_was_accepted_on_the_way(late):
     np.testing.assert_array_equal(sizes[39:], sizes[39])
 
 
-def test_a_step_size_is_dual_averaging_over_the_second_half():
+@pytest.mark.parametrize(("num_warmup", "since"), [(40, 20), (20, 10), (19, 0)])
+def test_a_step_size_is_dual_averaging_over_the_second_half(num_warmup, since):
     """As by blackjax's own, from the step that the first half ended with."""
     accepted = jnp.asarray(np.random.default_rng(0).uniform(size=43))
-    sizes = shown(lambda iteration, _: accepted[iteration], num_warmup=40)
+    sizes = shown(lambda iteration, _: accepted[iteration], num_warmup=num_warmup)
     begin, update, final = dual_averaging_adaptation(0.8, gamma=warmup.ADAPTATION_GAMMA)
-    averaging = begin(sizes[19])._replace(mu=jnp.log(sizes[19]))
-    for rate in accepted[20:40]:
+    first = sizes[since - 1] if since else 0.1
+    averaging = begin(first)._replace(mu=jnp.log(first))
+    for rate in accepted[since:num_warmup]:
         averaging = update(averaging, rate)
     np.testing.assert_allclose(sizes[-1], final(averaging), rtol=1e-5)
 

@@ -360,5 +360,5 @@ def test_other_settings_do_not_continue_a_run(scripts, reproduced):
 
 
 def test_what_is_no_images_with_classes_is_refused(scripts):
-    with pytest.raises(SystemExit, match="`--data`: .* of shape"):
+    with pytest.raises(SystemExit, match=r"`--data`: .* shape \(13,\) are no images"):
         scripts.problem.build("wine", "tiny", 0)
