@@ -5,13 +5,17 @@ inside a product, all other arithmetic and the gradients of parameters are float
 convolutions that sum up a kernel's gradient in float16 store it as that: cuDNN has none
 of float16 numbers with float32 results, so that XLA would copy the operands to float32.
 In bfloat16 they would lose three bits more, and are left.
+
+What rounding does to activations averages over the examples. Parameters are rounded
+alike in all of them: the force is that of another position near by. So parameters can
+be kept as sums of two numbers, which makes two products of one.
 """
 
 import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +25,14 @@ from symjax.jaxprs import bind, opened, rerun, scan_counts
 from symjax.types import Params
 
 
+_Multiply: TypeAlias = Callable[[Any, Sequence[bool]], Callable[[Any, Any], Any]]
+"""The product of an equation, from whether its operands vary."""
+
 PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def round_products(
-    apply: Callable[[Params, Any], Any], dtype: Any
+    apply: Callable[[Params, Any], Any], dtype: Any, *, in_pairs: bool = False
 ) -> Callable[[Params, Any], Any]:
     """A network's function with its float32 products rounded.
 
@@ -36,6 +43,8 @@ def round_products(
     Args:
         apply: `(params, x) -> outputs`.
         dtype: bfloat16 (8 bits) or float16 (11 bits, none below 6e-8).
+        in_pairs: Whether parameters are sums of two numbers of the type, and products
+            with them sums of two products.
     """
 
     def rounded(params: Params, x: Any) -> Any:
@@ -45,7 +54,8 @@ def round_products(
         )
         varies = [False] * len(leaves) + [True]
         values = *leaves, x
-        return _run(closed.jaxpr, closed.consts, values, varies, jnp.dtype(dtype))[0][0]
+        multiply = partial(_product, jnp.dtype(dtype), in_pairs)
+        return _run(closed.jaxpr, closed.consts, values, varies, multiply)[0][0]
 
     return rounded
 
@@ -84,7 +94,7 @@ def scale_gradients(
 
 
 def _run(
-    jaxpr: Any, consts: Any, values: Any, varies: list[bool], dtype: Any
+    jaxpr: Any, consts: Any, values: Any, varies: list[bool], multiply: _Multiply
 ) -> tuple[list[Any], list[bool]]:
     """Results of a jaxpr, and which of them vary from example to example."""
     env = dict(zip(jaxpr.constvars, ((c, False) for c in consts), strict=True))
@@ -97,14 +107,14 @@ def _run(
         inputs, flags = zip(*map(read, eqn.invars), strict=True) or ((), ())
         varied = [any(flags)] * len(eqn.outvars)
         if eqn.primitive.name in PRODUCTS and _is_float32(inputs):
-            results = [product(partial(_multiply, eqn), dtype, *flags)(*inputs)]
+            results = [multiply(eqn, flags)(*inputs)]
         elif eqn.primitive.name in ("jit", "pjit"):
             inner = eqn.params["jaxpr"]
             results, varied = _run(
-                inner.jaxpr, inner.consts, inputs, list(flags), dtype
+                inner.jaxpr, inner.consts, inputs, list(flags), multiply
             )
         elif eqn.primitive.name == "scan":
-            results, varied = _scan(eqn.params, inputs, list(flags), dtype)
+            results, varied = _scan(eqn.params, inputs, list(flags), multiply)
         else:
             results = bind(eqn, inputs)
         env |= dict(zip(eqn.outvars, zip(results, varied, strict=True), strict=True))
@@ -113,7 +123,7 @@ def _run(
 
 
 def _scan(
-    params: dict[str, Any], values: Any, varies: list[bool], dtype: Any
+    params: dict[str, Any], values: Any, varies: list[bool], multiply: _Multiply
 ) -> tuple[list[Any], list[bool]]:
     """Results of a loop, and which of them vary from example to example."""
     first, num_carry = scan_counts(params)
@@ -125,7 +135,7 @@ def _scan(
     def loop() -> list[Any]:
         def step(carry: Any, now: Any) -> tuple[list[Any], list[Any]]:
             inputs = *values[:first], *carry, *now
-            results, varied[:] = _run(body, consts, inputs, varies, dtype)
+            results, varied[:] = _run(body, consts, inputs, varies, multiply)
             return results[:num_carry], results[num_carry:]
 
         # A function of its own each time: that of before would not be traced again.
@@ -144,12 +154,22 @@ def _is_float32(values: Any) -> bool:
     return all(value.dtype == jnp.float32 for value in values)
 
 
-def _multiply(eqn: Any, one: Any, other: Any, dtype: Any) -> Any:
-    return bind(eqn, (one, other), preferred_element_type=dtype)[0]
+def _product(
+    dtype: Any, in_pairs: bool, eqn: Any, varies: Sequence[bool]
+) -> Callable[[Any, Any], Any]:
+    """The product of an equation, of rounded numbers."""
+
+    def multiply(one: Any, other: Any, dtype: Any) -> Any:
+        return bind(eqn, (one, other), preferred_element_type=dtype)[0]
+
+    return product(multiply, dtype, *varies, in_pairs=in_pairs)
 
 
 def product(
-    multiply: Callable[[Any, Any, Any], Any], dtype: Any, *varies: bool
+    multiply: Callable[[Any, Any, Any], Any],
+    dtype: Any,
+    *varies: bool,
+    in_pairs: bool = False,
 ) -> Callable[[Any, Any], Any]:
     """A product of two float32 operands that are rounded.
 
@@ -158,46 +178,79 @@ def product(
         dtype: To round to.
         *varies: Of each operand, whether it varies from example to example: then its
             gradient is rounded too.
+        in_pairs: Whether an operand that does not vary is a sum of two numbers, where
+            the other varies.
     """
-    # XLA has no such products on a CPU: there rounded numbers are stored as float32.
-    storage = jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
-    largest = float(jnp.finfo(dtype).max)
-
-    def rounded(value: Any) -> Any:
-        # Infinities would become NaN in the next product, and the chain stand still.
-        return jnp.clip(value, -largest, largest).astype(dtype).astype(storage)
-
-    def result(one: Any, other: Any) -> Any:
-        return rounded(multiply(one, other, storage)).astype(jnp.float32)
-
+    storage = _storage(dtype)
+    in_pairs = in_pairs and any(varies)
+    rounded, join = partial(_rounded, dtype), partial(_join, dtype)
     store = partial(bind, preferred_element_type=storage)
     sum_up = partial(_sum_up, store, rounded if dtype == jnp.float16 else None)
 
+    def parts(value: Any, varied: bool) -> tuple[Any, ...]:
+        return _pair(dtype, value) if in_pairs and not varied else (rounded(value),)
+
     @jax.custom_vjp
     def rounded_product(one: Any, other: Any) -> Any:
-        return result(rounded(one), rounded(other))
+        return forward(one, other)[0]
 
     def forward(one: Any, other: Any) -> tuple[Any, Any]:
-        kept = rounded(one), rounded(other)
-        return result(*kept), kept
+        ones, others = parts(one, varies[0]), parts(other, varies[1])
+        results = [multiply(a, b, storage) for a in ones for b in others]
+        return join(results), (ones, others)
 
     def backward(kept: Any, gradient: Any) -> tuple[Any, ...]:
-        one, other = kept
+        ones, others = kept
+        gradient = rounded(gradient)
         sides = (
-            (lambda a: multiply(a, other, storage), one),
-            (lambda b: multiply(one, b, storage), other),
+            (ones[0], [lambda a, b=b: multiply(a, b, storage) for b in others]),
+            (others[0], [lambda b, a=a: multiply(a, b, storage) for a in ones]),
         )
-        pulled = (
-            _pull(function, side, rounded(gradient), store if rounds else sum_up)
-            for (function, side), rounds in zip(sides, varies, strict=True)
-        )
+
+        def pull(side: Any, functions: Any, rounds: bool) -> Any:
+            run = store if rounds else sum_up
+            pulled = [_pull(function, side, gradient, run) for function in functions]
+            return join(pulled) if rounds else pulled[0]
+
         return tuple(
-            rounded(value).astype(jnp.float32) if rounds else value
-            for value, rounds in zip(pulled, varies, strict=True)
+            pull(*side, rounds) for side, rounds in zip(sides, varies, strict=True)
         )
 
     rounded_product.defvjp(forward, backward)
     return rounded_product
+
+
+def _storage(dtype: Any) -> Any:
+    # XLA has no such products on a CPU: there rounded numbers are stored as float32.
+    return jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
+
+
+def _rounded(dtype: Any, value: Any) -> Any:
+    # Infinities would become NaN in the next product, and the chain stand still.
+    largest = float(jnp.finfo(dtype).max)
+    return jnp.clip(value, -largest, largest).astype(dtype).astype(_storage(dtype))
+
+
+def _pair(dtype: Any, value: Any) -> tuple[Any, Any]:
+    """The two numbers of each, of which the second is multiplied by `_ahead`."""
+    limits = jnp.finfo(dtype)
+    kept = jnp.clip(value, -float(limits.max), float(limits.max))
+    # XLA may skip a conversion to a type and back, but no `reduce_precision`.
+    first = jax.lax.reduce_precision(kept, limits.nexp, limits.nmant)
+    return _rounded(dtype, first), _rounded(dtype, _ahead(dtype) * (kept - first))
+
+
+def _ahead(dtype: Any) -> float:
+    """What makes a rest as large as what it is the rest of: so it does not vanish."""
+    return 2.0 ** (jnp.finfo(dtype).nmant + 1)
+
+
+def _join(dtype: Any, products: Sequence[Any]) -> Any:
+    """A product that was stored, or the sum of those of a pair, as it is stored."""
+    first, *rest = (_rounded(dtype, value).astype(jnp.float32) for value in products)
+    if not rest:
+        return first
+    return _rounded(dtype, first + rest[0] / _ahead(dtype)).astype(jnp.float32)
 
 
 def _pull(

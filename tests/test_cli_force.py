@@ -21,6 +21,8 @@ def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert precision(Sample()) == "float16"
     assert precision(Sample(sampler="ghmc")) == "float16"
+    recurrent = Problem(data="imdb", model="cnn_lstm")
+    assert precision(replace(Sample(), problem=recurrent)) == "float16x2"
     assert precision(Sample(sampler="nuts")) is None
     assert precision(Sample(sampler="sghmc")) is None
     assert precision(Sample(), "regression") is None
@@ -29,8 +31,9 @@ def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
     assert precision(Sample()) is None
 
 
-@pytest.mark.parametrize("asked", ["float32", "bfloat16"])
+@pytest.mark.parametrize("asked", ["float32", "float16", "float16x2"])
 def test_a_precision_that_is_asked_for_stays(asked, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    command = replace(Sample(), problem=Problem(force_precision=asked))
-    assert precision(command) == asked
+    for model in ("mlp", "cnn_lstm"):
+        problem = Problem(model=model, force_precision=asked)
+        assert precision(replace(Sample(), problem=problem)) == asked

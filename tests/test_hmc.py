@@ -45,7 +45,8 @@ def gaussian(params, data):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "force"), [(1.0, None), (0.3, "float16"), (1.0, "bfloat16")]
+    ("temperature", "force"),
+    [(1.0, None), (0.3, "float16"), (1.0, "bfloat16"), (1.0, "float16x2")],
 )
 def test_bayesian_linear_regression_has_its_closed_form(temperature, force):
     """Whatever the force is rounded to, which the accept step corrects."""

@@ -79,6 +79,71 @@ def test_what_needs_no_rounding_is_exact(name):
     )
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", HALVES)
+def test_pairs_of_numbers_are_multiplied_as_numpy_does_it(name, side):
+    """Of parameters, forwards and backwards; what comes back to them is one product."""
+    ahead = {"bfloat16": 2.0**8, "float16": 2.0**11}[name]
+
+    def low(values):
+        return values.astype(np.float32).astype(HALVES[name]).astype(np.float64)
+
+    def twice(multiply, values):
+        first = low(values)
+        rest = low(multiply(low(ahead * (values - first)))) / ahead
+        return low(low(multiply(first)) + rest)
+
+    generator = np.random.default_rng(6)
+    # Whole numbers, so that no product depends on the order of its sum.
+    x, back = (generator.integers(-8, 8, (5, 5)).astype(np.float32) for _ in "xb")
+    one, two = (generator.integers(-(2**12), 2**12, (5, 5)) / 2**9 for _ in "12")
+    one, two = one.astype(np.float32), two.astype(np.float32)
+    apply = {
+        "left": lambda p, x: (p[1].T @ (p[0].T @ x.T)).T,
+        "right": lambda p, x: (x @ p[0]) @ p[1],
+    }[side]
+    rounded = round_products(apply, name, in_pairs=True)
+    found, pull = jax.vjp(lambda p: rounded(p, x), (one, two))
+    hidden = twice(lambda w: low(x) @ w, one)
+    np.testing.assert_array_equal(found, twice(lambda w: hidden @ w, two))
+    assert not np.array_equal(found, round_products(lambda p, x: x @ p, name)(two, x))
+    to_hidden = twice(lambda w: low(back) @ w.T, two)
+    gradients = pull(jnp.asarray(back))[0]
+    expected = low(x).T @ to_hidden, hidden.T @ low(back)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", ["dot", "convolution", "jitted", "loop"])
+@pytest.mark.parametrize("name", HALVES)
+def test_pairs_keep_what_one_number_loses(function, name):
+    """1 + 2^-13 less 1: of parameters alone, in all that is a product."""
+    tiny = {"bfloat16": 2.0**-10, "float16": 2.0**-13}[name]
+
+    def loop(w, x):
+        start = jnp.zeros((len(x), 1), jnp.float32)
+        return jax.lax.scan(lambda sum, now: (sum + now @ w, None), start, x[None])[0]
+
+    apply = {
+        "dot": lambda w, x: x @ w,
+        "convolution": lambda w, x: convolve(w[None, None], x[None, None])[0, 0],
+        "jitted": jax.jit(lambda w, x: x @ w),
+        "loop": loop,
+    }[function]
+    w = np.array([[1 + tiny], [1]], np.float32)
+    x = np.array([[1, -1], [2, -2]], np.float32)
+    lost, kept = (round_products(apply, name, in_pairs=p)(w, x) for p in (False, True))
+    np.testing.assert_array_equal(lost, [[0], [0]])
+    np.testing.assert_array_equal(kept, [[tiny], [2 * tiny]])
+    # Activations keep one number, and so do two parameters.
+    both = lambda *a: apply(a[0][0], a[0][1])
+    np.testing.assert_array_equal(
+        round_products(both, name, in_pairs=True)((w, x), x), [[0], [0]]
+    )
+    swapped = round_products(lambda w, x: apply(x, w), name, in_pairs=True)
+    np.testing.assert_array_equal(swapped(x, w), [[0], [0]])
+
+
 def test_products_of_whole_numbers_are_left_alone():
     """257 has more digits than bfloat16 holds."""
     product = round_products(lambda w, x: x @ w, "bfloat16")
@@ -206,8 +271,9 @@ def test_sums_for_kernels_neither_overflow_nor_vanish():
         assert kernel_gradient(rounded, kernel, x, back)[0, 0, 0, 0] == expected
 
 
+@pytest.mark.parametrize("products", [1, 2])
 @pytest.mark.parametrize(("name", "sums"), [("bfloat16", "float32"), ("float16",) * 2])
-def test_what_convolutions_and_dots_store_on_a_gpu(name, sums, monkeypatch):
+def test_what_convolutions_and_dots_store_on_a_gpu(name, sums, products, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
     def apply(params, x):
@@ -216,24 +282,26 @@ def test_what_convolutions_and_dots_store_on_a_gpu(name, sums, monkeypatch):
 
     shapes = {"k1": (3, 3, 2, 4), "k2": (3, 3, 4, 4), "w": (64, 5)}
     params = {key: jnp.ones(shape) for key, shape in shapes.items()}
-    total = lambda *a: jnp.sum(round_products(apply, name)(*a))
+    rounded = round_products(apply, name, in_pairs=products == 2)
+    total = lambda *a: jnp.sum(rounded(*a))
     jaxpr = jax.make_jaxpr(jax.grad(total))(params, jnp.ones((3, 4, 4, 2)))
-    products = {"conv_general_dilated": [], "dot_general": []}
+    stored = {"conv_general_dilated": [], "dot_general": []}
 
     def find(jaxpr):
         for eqn in jaxpr.eqns:
             for inner in jaxprs_in_params(eqn.params):
                 find(inner)
-            if eqn.primitive.name in products:
+            if eqn.primitive.name in stored:
                 assert {str(atom.aval.dtype) for atom in eqn.invars} == {name}
                 dtype = str(eqn.outvars[0].aval.dtype)
-                products[eqn.primitive.name].append(dtype)
+                stored[eqn.primitive.name].append(dtype)
 
     find(jaxpr.jaxpr)
     # Both forwards, both of their maps; both of their kernels.
-    convolutions = [name] * 4 + [sums] * 2
-    assert sorted(products["conv_general_dilated"]) == sorted(convolutions)
-    assert sorted(products["dot_general"]) == sorted([name] * 2 + ["float32"])
+    convolutions = [name] * 4 * products + [sums] * 2
+    assert sorted(stored["conv_general_dilated"]) == sorted(convolutions)
+    dots = [name] * 2 * products + ["float32"]
+    assert sorted(stored["dot_general"]) == sorted(dots)
 
 
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
@@ -315,3 +383,24 @@ def test_float16_is_nearer_than_bfloat16_through_whole_networks(model, options, 
         np.linalg.norm(vector(name) - exact) / np.linalg.norm(exact) for name in HALVES
     ]
     assert 1e-6 < 3 * errors[1] < errors[0] < 0.05
+
+
+def test_pairs_are_nearer_the_more_the_more_examples_there_are():
+    """What rounds activations averages over them; of parameters it does not."""
+    network = models.build("mlp", 3, widths=(32, 32), activation="tanh")
+    params = jax.jit(network.init)(jax.random.key(0), np.zeros((1, 20), np.float32))
+    ratios = []
+    for num in (10, 10_000):
+        x = np.random.default_rng(7).normal(size=(num, 20)).astype(np.float32)
+
+        def vector(precision, x=x):
+            force = at_precision(network.apply, precision)
+            tree = gradients(lambda *a: force(*a)[:, 0] ** 2, params, x)
+            return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+        exact = vector(None)
+        one, two = (
+            np.linalg.norm(vector(name) - exact) for name in ("float16", "float16x2")
+        )
+        ratios.append(two / one)
+    assert ratios[1] < 0.5 < 0.7 < ratios[0]

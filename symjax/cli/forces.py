@@ -12,6 +12,10 @@ _FULL = frozenset({"nuts"})
 """The samplers whose force is of full float32 whatever is typed: every state of a
 trajectory counts by its energy."""
 
+_IN_PAIRS = frozenset({"cnn_lstm"})
+"""The networks that multiply by the same parameters over and over: what rounding does
+to those is most of the energy's error there."""
+
 
 def require_heeded(command: Sample | Fit) -> None:
     """Require a precision that the sampler heeds.
@@ -34,7 +38,8 @@ def choose(command: Sample | Fit, task: str) -> Sample | Fit:
     """The command, its gradients in float16 where that was measured to pay.
 
     That is on a GPU, for classes, whose outputs need no more digits, and with an accept
-    step at the end of a trajectory, which keeps the posterior exact.
+    step at the end of a trajectory, which keeps the posterior exact. Of recurrent
+    networks the parameters keep twice the digits.
     """
     is_adjusted = isinstance(command, Sample) and (
         command.sampler not in UNADJUSTED | _FULL
@@ -44,5 +49,7 @@ def choose(command: Sample | Fit, task: str) -> Sample | Fit:
         return command
     if jax.default_backend() != "gpu":
         return command
-    problem = replace(command.problem, force_precision="float16")
+    is_in_pairs = command.problem.model in _IN_PAIRS
+    precision = "float16x2" if is_in_pairs else "float16"
+    problem = replace(command.problem, force_precision=precision)
     return replace(command, problem=problem)

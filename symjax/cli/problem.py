@@ -35,10 +35,11 @@ class Problem:
         force_precision: Of the gradient, while what is accepted is decided in full
             float32: float32, tensorfloat32, or bfloat16 and float16, which store
             activations in half the memory (on a GPU with fused kernels for
-            resnet20_frn). Rougher is accepted less often; without an accept step, in
-            fits too, its error stays. Default: float16 on a GPU for classes sampled
-            with an accept step, float32 for nuts, else JAX's, which is tensorfloat32
-            on a GPU.
+            resnet20_frn), or float16x2, in which parameters keep 22 bits: for where
+            smaller steps are not accepted more often. Rougher is accepted less often;
+            without an accept step, in fits too, its error stays. Default: on a GPU for
+            classes sampled with an accept step float16, float16x2 for cnn_lstm;
+            float32 for nuts; else JAX's, which is tensorfloat32 on a GPU.
     """
 
     data: str = "digits"
@@ -55,5 +56,5 @@ class Problem:
     temperature: float = 1.0
     micro_batch: int | None = None
     force_precision: (
-        Literal["float32", "tensorfloat32", "bfloat16", "float16"] | None
+        Literal["float32", "tensorfloat32", "bfloat16", "float16", "float16x2"] | None
     ) = None

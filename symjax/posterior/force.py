@@ -15,10 +15,11 @@ from symjax.rounding import round_products, scale_gradients
 from symjax.types import Params
 
 
-PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16")
+PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16", "float16x2")
 """Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply to
 11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
-float16 11 bits, both in half the memory, of products' operands and results."""
+float16 11 bits, both in half the memory, of products' operands and results. float16x2
+is float16 but for the parameters, which it keeps as sums of two such numbers."""
 HALVES = ("bfloat16", "float16")
 """Those that store half as much."""
 _SIZE = 8
@@ -54,12 +55,14 @@ def at_precision(
         )
     if precision is None:
         return apply
-    if precision in HALVES:
-        dtype = jnp.dtype(precision)
+    half = precision.removesuffix("x2")
+    if half in HALVES:
         function = (
-            partial(fused, dtype=dtype) if fused else round_products(apply, dtype)
+            partial(fused, dtype=jnp.dtype(half))
+            if fused
+            else round_products(apply, half, in_pairs=precision != half)
         )
-        return function if precision == "bfloat16" else scale_gradients(function, _SIZE)
+        return function if half == "bfloat16" else scale_gradients(function, _SIZE)
 
     def force_apply(params: Params, x: Any) -> Any:
         with jax.default_matmul_precision(precision):
