@@ -188,7 +188,7 @@ def product(
     sum_up = partial(_sum_up, store, rounded if dtype == jnp.float16 else None)
 
     def parts(value: Any, varied: bool) -> tuple[Any, ...]:
-        return _pair(dtype, value) if in_pairs and not varied else (rounded(value),)
+        return pair(dtype, value) if in_pairs and not varied else (rounded(value),)
 
     @jax.custom_vjp
     def rounded_product(one: Any, other: Any) -> Any:
@@ -231,16 +231,16 @@ def _rounded(dtype: Any, value: Any) -> Any:
     return jnp.clip(value, -largest, largest).astype(dtype).astype(_storage(dtype))
 
 
-def _pair(dtype: Any, value: Any) -> tuple[Any, Any]:
-    """The two numbers of each, of which the second is multiplied by `_ahead`."""
+def pair(dtype: Any, value: Any) -> tuple[Any, Any]:
+    """The two numbers of each, of which the second is multiplied by `ahead`."""
     limits = jnp.finfo(dtype)
     kept = jnp.clip(value, -float(limits.max), float(limits.max))
     # XLA may skip a conversion to a type and back, but no `reduce_precision`.
     first = jax.lax.reduce_precision(kept, limits.nexp, limits.nmant)
-    return _rounded(dtype, first), _rounded(dtype, _ahead(dtype) * (kept - first))
+    return _rounded(dtype, first), _rounded(dtype, ahead(dtype) * (kept - first))
 
 
-def _ahead(dtype: Any) -> float:
+def ahead(dtype: Any) -> float:
     """What makes a rest as large as what it is the rest of: so it does not vanish."""
     return 2.0 ** (jnp.finfo(dtype).nmant + 1)
 
@@ -250,7 +250,7 @@ def _join(dtype: Any, products: Sequence[Any]) -> Any:
     first, *rest = (_rounded(dtype, value).astype(jnp.float32) for value in products)
     if not rest:
         return first
-    return _rounded(dtype, first + rest[0] / _ahead(dtype)).astype(jnp.float32)
+    return _rounded(dtype, first + rest[0] / ahead(dtype)).astype(jnp.float32)
 
 
 def _pull(

@@ -4,6 +4,8 @@ Interpreted kernels run what a GPU runs, but for the hardware's tanh; the compil
 are compared by `scripts/benchmark.py gradient`.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +34,8 @@ def layers(generator, channels):
 
 
 def plain_block(maps, one, two):
-    return jax.nn.silu(maps + _conv_frn(jax.nn.silu(_conv_frn(maps, one)), two))
+    norm_conv = partial(_conv_frn, False)
+    return jax.nn.silu(maps + norm_conv(jax.nn.silu(norm_conv(maps, one)), two))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,43 @@ def test_a_block_in_half_the_memory_is_as_near_as_the_plain_one_is(half):
     assert error(gradient(residual_block, half)) < 1.2 * plain < 0.1
 
 
+@pytest.mark.parametrize("in_pairs", [False, True])
+@pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+def test_what_rounding_takes_from_kernels_counts_in_pairs_alone(half, in_pairs):
+    """What changes with it, forwards and backwards, as share of the change in float32.
+
+    The backward passes begin with the same maps, so that their own kernels count.
+    """
+    generator = np.random.default_rng(3)
+    shape = 16, 8, 8, 64
+    maps, gradient = (generator.normal(size=shape).astype(np.float32) for _ in "ab")
+    maps, gradient = (np.asarray(a.astype(half), np.float32) for a in (maps, gradient))
+    exact = layers(generator, 64)
+    low = [
+        layer._replace(kernel=layer.kernel.astype(half).astype(np.float32))
+        for layer in exact
+    ]
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def run(dtype, in_pairs, weights):
+        x = jnp.asarray(maps, dtype)
+        out = residual_block(x, *weights, in_pairs=in_pairs)
+        *kept, _, _ = block._forward_pass(False, x, *low)[1]
+        back = block._backward_pass(
+            in_pairs, (*kept, *weights), jnp.asarray(gradient, dtype)
+        )
+        return out.astype(jnp.float32), back[0].astype(jnp.float32)
+
+    def changes(dtype, in_pairs=False):
+        sides = run(dtype, in_pairs, exact), run(dtype, in_pairs, low)
+        return [np.ravel(a - b) for a, b in zip(*sides, strict=True)]
+
+    expected = changes(jnp.float32)
+    for ours, theirs in zip(changes(half, in_pairs), expected, strict=True):
+        share = ours @ theirs / (theirs @ theirs)
+        assert abs(share - in_pairs) < (0.1 if in_pairs else 1e-6)
+
+
 def test_what_is_past_the_largest_number_of_float16_stays_finite():
     generator = np.random.default_rng(2)
     maps = jnp.asarray(generator.normal(size=(1, 8, 8, 64)), jnp.float16)
@@ -137,7 +177,7 @@ def test_kernels_take_square_images_alone(size, expected, monkeypatch):
     """Three blocks of 16 channels and two of 32; the others are left to XLA."""
     taken = []
     monkeypatch.setattr(
-        resnet, "residual_block", lambda maps, *_: (taken.append(1), maps)[1]
+        resnet, "residual_block", lambda maps, *_, **__: (taken.append(1), maps)[1]
     )
     model = models.build("resnet20_frn", 10)
     x = jax.ShapeDtypeStruct((2, *size, 3), jnp.float32)

@@ -158,7 +158,7 @@ def test_the_force_may_be_another_function_and_the_accept_step_is_not():
         plain.prior,
         plain.likelihood,
         force_precision="float16",
-        force_apply=lambda params, x, dtype: 0.5 * plain.apply(params, x),
+        force_apply=lambda params, x, dtype, in_pairs: 0.5 * plain.apply(params, x),
     )
     proposal = jax.tree.map(lambda leaf: leaf + 0.1, PARAMS)
     assert half(PARAMS, data) == plain(PARAMS, data)

@@ -310,8 +310,8 @@ def build(
             rougher force is still reversible and keeps volume, and `tally`, which
             decides what is accepted, is full float32: acceptance pays, the posterior
             stays exact. Samplers without an accept step have no such correction.
-        force_apply: `(params, x, *, dtype) -> outputs`: a faster `apply` for a force of
-            bfloat16 or float16, such as `models.fused.find` finds.
+        force_apply: `(params, x, *, dtype, in_pairs) -> outputs`: a faster `apply` for
+            a force of one of `force.HALVES`, such as `models.fused.find` finds.
 
     Returns:
         `log_posterior(params, data)`, with `tally` and `gain`, `minibatch` and `block`.

@@ -20,7 +20,7 @@ PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16", "float16x2")
 11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
 float16 11 bits, both in half the memory, of products' operands and results. float16x2
 is float16 but for the parameters, which it keeps as sums of two such numbers."""
-HALVES = ("bfloat16", "float16")
+HALVES = ("bfloat16", "float16", "float16x2")
 """Those that store half as much."""
 _SIZE = 8
 """Of the largest gradient of an output, as a power of two, in float16: that has no
@@ -37,8 +37,8 @@ def at_precision(
     Args:
         apply: `(params, x) -> outputs (example, output)`.
         precision: One of `PRECISIONS`, or None for `apply` as it is.
-        fused: `(params, x, *, dtype) -> outputs`, the same function to the rounding of
-            bfloat16 or float16, which are the precisions that it is for.
+        fused: `(params, x, *, dtype, in_pairs) -> outputs`, the same function to the
+            rounding of bfloat16, float16 or float16x2, the precisions that it is for.
 
     Raises:
         ValueError: if there is no such precision, or `fused` is not for it.
@@ -50,17 +50,18 @@ def at_precision(
         )
     if fused is not None and precision not in HALVES:
         raise ValueError(
-            f"`force_apply` is for `force_precision` {' or '.join(HALVES)}, got "
+            f"`force_apply` is for `force_precision` {', '.join(HALVES)}, got "
             f"{precision!r}."
         )
     if precision is None:
         return apply
-    half = precision.removesuffix("x2")
-    if half in HALVES:
+    if precision in HALVES:
+        half = precision.removesuffix("x2")
+        dtype, in_pairs = jnp.dtype(half), precision != half
         function = (
-            partial(fused, dtype=jnp.dtype(half))
+            partial(fused, dtype=dtype, in_pairs=in_pairs)
             if fused
-            else round_products(apply, half, in_pairs=precision != half)
+            else round_products(apply, dtype, in_pairs=in_pairs)
         )
         return function if half == "bfloat16" else scale_gradients(function, _SIZE)
 

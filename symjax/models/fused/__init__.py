@@ -13,7 +13,7 @@ from symjax.models.resnet import ResNet20FRN
 
 
 def find(model: nn.Module) -> Callable[..., Any] | None:
-    """`(params, x, *, dtype) -> outputs` with fused kernels; None where there is none.
+    """`(params, x, *, dtype, in_pairs) -> outputs` with fused kernels, or None.
 
     There is one for `ResNet20FRN` with silu, on a GPU.
 

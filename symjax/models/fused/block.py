@@ -31,6 +31,7 @@ from symjax.models.fused.tiles import (
     widen,
     window,
 )
+from symjax.rounding import pair
 
 
 _WARPS = {16: 8, 32: 4, 64: 4}
@@ -59,7 +60,11 @@ class Layer(NamedTuple):
 
 
 def residual_block(
-    maps: Float[Array, "image side side channel"], one: Layer, two: Layer
+    maps: Float[Array, "image side side channel"],
+    one: Layer,
+    two: Layer,
+    *,
+    in_pairs: bool = False,
 ) -> Float[Array, "image side side channel"]:
     """swish(maps + norm(conv(swish(norm(conv(maps)))))), stored as `maps` is.
 
@@ -67,30 +72,35 @@ def residual_block(
         maps: Of square images with a side of 8 to 32 pixels and 16, 32 or 64 channels.
         one: The first convolution and its normalisation.
         two: The second.
+        in_pairs: Whether kernels are sums of two numbers of the type of `maps`.
     """
-    return _block(maps, one, two)
+    return _block(in_pairs, maps, one, two)
 
 
-@jax.custom_vjp
-def _block(maps: Any, one: Layer, two: Layer) -> Any:
-    return _forward_pass(maps, one, two)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _block(in_pairs: bool, maps: Any, one: Layer, two: Layer) -> Any:
+    return _forward_pass(in_pairs, maps, one, two)[0]
 
 
-def _forward_pass(maps: Any, one: Layer, two: Layer) -> tuple[Any, Any]:
+def _forward_pass(in_pairs: bool, maps: Any, one: Layer, two: Layer) -> tuple[Any, Any]:
     tiling = Tiling(maps.shape[1], maps.shape[3])
     x = maps.reshape(len(maps), -1)
-    weights = [_prepare(layer, layer.kernel, tiling, x.dtype) for layer in (one, two)]
+    weights = [
+        _prepare(layer, layer.kernel, tiling, x.dtype, in_pairs) for layer in (one, two)
+    ]
     c1, y1 = _each_image(_forward, tiling, (x,), weights[0], "mww", num_out=2)
     c2, y2 = _each_image(_forward, tiling, (y1, x), weights[1], "mwwm", num_out=2)
     return y2.reshape(maps.shape), (x, c1, y1, c2, one, two)
 
 
-def _backward_pass(kept: Any, gradient: Any) -> tuple[Any, Layer, Layer]:
+def _backward_pass(
+    in_pairs: bool, kept: Any, gradient: Any
+) -> tuple[Any, Layer, Layer]:
     x, c1, y1, c2, one, two = kept
     tiling = Tiling(gradient.shape[1], gradient.shape[3])
     turned = [layer.kernel[::-1, ::-1].swapaxes(2, 3) for layer in (one, two)]
     (w1, p1), (w2, p2) = (
-        _prepare(layer, kernel, tiling, x.dtype)
+        _prepare(layer, kernel, tiling, x.dtype, in_pairs)
         for layer, kernel in zip((one, two), turned, strict=True)
     )
     run = partial(_each_image, tiling=tiling)
@@ -123,10 +133,13 @@ def _backward_pass(kept: Any, gradient: Any) -> tuple[Any, Layer, Layer]:
 _block.defvjp(_forward_pass, _backward_pass)
 
 
-def _prepare(layer: Layer, kernel: Any, tiling: Tiling, dtype: Any) -> tuple[Any, Any]:
-    """Banded matrices, and the other weights for each number of a row."""
+def _prepare(
+    layer: Layer, kernel: Any, tiling: Tiling, dtype: Any, in_pairs: bool
+) -> tuple[Any, Any]:
+    """Banded matrices, `(1 or 2, 3, ...)`; the other weights for each of a row."""
     others = jnp.stack(layer[1:]).astype(jnp.float32)
-    matrices = widen(kernel, tiling.pixels).astype(dtype)
+    wide = widen(kernel, tiling.pixels)
+    matrices = jnp.stack(pair(dtype, wide) if in_pairs else (wide,)).astype(dtype)
     return matrices, jnp.tile(others, (1, tiling.pixels))
 
 

@@ -1,5 +1,6 @@
 """ResNet-20-FRN's function with fused kernels, for a gradient on a GPU."""
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -24,6 +25,7 @@ def apply(
     x: Num[_Array, "example height width channel"],
     *,
     dtype: Any,
+    in_pairs: bool = False,
 ) -> Float[Array, "example output"]:
     """What `ResNet20FRN` with silu returns, to the rounding of `dtype`.
 
@@ -35,21 +37,25 @@ def apply(
         params: Of `ResNet20FRN`.
         x: Images.
         dtype: Of the maps: bfloat16 or float16.
+        in_pairs: Whether kernels are sums of two such numbers.
     """
+    norm_conv = partial(_conv_frn, in_pairs)
     leaves = params["params"]
     layers = (_layer(leaves[f"ConvFRN_{i}"]) for i in range(21))
-    maps = _swish(_conv_frn(with_channels(x).astype(dtype), next(layers)))
+    maps = _swish(norm_conv(with_channels(x).astype(dtype), next(layers)))
     for stage in range(3):
         for block in range(3):
             if stage > 0 and block == 0:
-                change = _swish(_conv_frn(maps, next(layers), 2))
-                change = _conv_frn(change, next(layers))
-                maps = _swish(_conv_frn(maps, next(layers), 2) + change)
+                change = _swish(norm_conv(maps, next(layers), 2))
+                change = norm_conv(change, next(layers))
+                maps = _swish(norm_conv(maps, next(layers), 2) + change)
             elif _SIDES.get(maps.shape[1]) == maps.shape[3] and _is_square(maps):
-                maps = residual_block(maps, next(layers), next(layers))
+                maps = residual_block(
+                    maps, next(layers), next(layers), in_pairs=in_pairs
+                )
             else:
-                change = _swish(_conv_frn(maps, next(layers)))
-                maps = _swish(maps + _conv_frn(change, next(layers)))
+                change = _swish(norm_conv(maps, next(layers)))
+                maps = _swish(maps + norm_conv(change, next(layers)))
     means = jnp.mean(maps.astype(jnp.float32), axis=(1, 2))
     head = leaves["Dense_0"]
     return jnp.dot(means, head["kernel"]) + head["bias"]
@@ -64,7 +70,7 @@ def _is_square(maps: Any) -> bool:
     return maps.shape[1] == maps.shape[2]
 
 
-def _conv_frn(maps: Any, layer: Layer, stride: int = 1) -> Any:
+def _conv_frn(in_pairs: bool, maps: Any, layer: Layer, stride: int = 1) -> Any:
     """The normalised convolution; its arithmetic is float32, its result as `maps`."""
 
     def convolve(maps: Any, kernel: Any, dtype: Any) -> Any:
@@ -77,7 +83,7 @@ def _conv_frn(maps: Any, layer: Layer, stride: int = 1) -> Any:
             preferred_element_type=dtype,
         )
 
-    rounded = rounding.product(convolve, maps.dtype, True, False)
+    rounded = rounding.product(convolve, maps.dtype, True, False, in_pairs=in_pairs)
     wide = rounded(maps.astype(jnp.float32), layer.kernel) + layer.bias
     square = jnp.mean(wide * wide, axis=(1, 2), keepdims=True)
     scaled = layer.gamma * wide * jax.lax.rsqrt(square + EPSILON) + layer.beta

@@ -15,6 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from symjax.models.resnet import EPSILON
+from symjax.rounding import ahead
 
 
 _LANES = 64
@@ -100,12 +101,22 @@ def dot(one: Any, other: Any) -> Any:
 
 
 def convolve(maps: Any, matrices: Any, tiling: Tiling) -> Any:
-    """The 3 x 3 convolution of an image, with zeros around it."""
+    """The 3 x 3 convolution of an image, with zeros around it.
+
+    Args:
+        maps: The image.
+        matrices: `(1 or 2, 3, ...)`: banded ones, of single numbers or of pairs.
+        tiling: How they lie.
+    """
     total = jnp.zeros((tiling.rows, tiling.lanes), jnp.float32)
     for line in range(3):
         tiles = window(maps, tiling, jnp.arange(tiling.rows), line - 1)
         for tile, part in zip(tiles, tiling.parts, strict=True):
-            total += dot(tile, matrices[line, pl.ds(*part)])
+            total += dot(tile, matrices[0, line, pl.ds(*part)])
+            if matrices.shape[0] == 2:
+                # The tile is divided, so that one sum holds both products.
+                less = tile * jnp.asarray(1 / ahead(tile.dtype), tile.dtype)
+                total += dot(less, matrices[1, line, pl.ds(*part)])
     return total
 
 
