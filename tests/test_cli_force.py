@@ -14,18 +14,23 @@ def precision(command, task="classification"):
     return forces.choose(command, task).problem.force_precision
 
 
-def test_default_force_is_float16_on_a_gpu_where_an_accept_step_corrects_it(
-    monkeypatch,
-):
+def test_default_force_on_a_gpu_is_what_an_accept_step_corrects(monkeypatch):
     assert precision(Sample()) is None
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert precision(Sample()) == "float16"
+    for model, expected in {
+        "mlp": "float16",
+        "resnet20_frn": "float16",
+        "cnn_lstm": "float16x2",
+        "lenet": "float16x2",
+        "my.py:network": "float16x2",
+    }.items():
+        command = replace(Sample(), problem=Problem(model=model))
+        assert precision(command) == expected
+        assert precision(command, "regression") == "float32"
     assert precision(Sample(sampler="ghmc")) == "float16"
-    recurrent = Problem(data="imdb", model="cnn_lstm")
-    assert precision(replace(Sample(), problem=recurrent)) == "float16x2"
-    assert precision(Sample(sampler="nuts")) is None
-    assert precision(Sample(sampler="sghmc")) is None
-    assert precision(Sample(), "regression") is None
+    for sampler in ("nuts", "sghmc"):
+        for task in ("classification", "regression"):
+            assert precision(Sample(sampler=sampler), task) is None
     assert precision(Fit()) is None
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert precision(Sample()) is None

@@ -37,9 +37,10 @@ class Problem:
             activations in half the memory (on a GPU with fused kernels for
             resnet20_frn), or float16x2, in which parameters keep 22 bits: for where
             smaller steps are not accepted more often. Rougher is accepted less often;
-            without an accept step, in fits too, its error stays. Default: on a GPU for
-            classes sampled with an accept step float16, float16x2 for cnn_lstm;
-            float32 for nuts; else JAX's, which is tensorfloat32 on a GPU.
+            without an accept step, in fits too, its error stays. Default: on a GPU with
+            an accept step float16x2 for classes (float16 for mlp and resnet20_frn) and
+            float32 for regression; float32 for nuts; else JAX's, which is tensorfloat32
+            on a GPU.
     """
 
     data: str = "digits"
