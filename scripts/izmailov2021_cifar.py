@@ -31,7 +31,9 @@ predictions, below 1.1 for more than 99.9 %; after 300 draws (another run) it wa
 weights R-hat is below 1.05 for 88 % (73 after 300 draws), and for more than 99.9 %
 after alignment: nearly all that the chains disagree about is symmetry. As in the paper
 SGLD and SGHMC are nearer to HMC than ensembles, mean-field VI agrees with it least, and
-a chain of HMC agrees with the others best.
+a chain of HMC agrees with the others best. These chains had a force of float16, whose
+rounding held acceptance and steps down (LeNet-5's is float16x2 since, see the README on
+precision), so that fewer leapfrogs should do.
 
 Needs cifar10.npz (or a prepared tfds:cifar10), at the small scale
 cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names: x_train, y_train,
