@@ -27,15 +27,15 @@ with shorter warm-ups (15 iterations, 30 at temperatures up to 1) and in bracket
 R-hat that 99 % of the predictions are below: 74.2 % at temperature .3 (4.5; 18 draws in
 7 minutes, the log density still rising), 81.2 % at 1 (1.28; 80 draws a chain in 7
 minutes), 69.9 % at 3 (1.10) and 55.9 % at 10 (1.07; both 40 draws in 2 minutes). The
-order is that of the paper; chains have not met, and those at 1 would need half an hour. They had a
-force of float16, whose rounding held acceptance and steps down: after the warm-up 850
-leapfrogs of 1.5e-4 were accepted at .7, and with float16x2, which the network has since
-(see the README on precision), 500 of 2.5e-4 at .86.
-Those of temperature .3 started at draws of the prior at 1, of a norm too large by far,
-as starts do not any more. At .1 they were still rising after 56 iterations of 2.5
-minutes, to where the step of their warm-up was too large: nothing was accepted any
-more. Warm-ups forget their first half since, which keeps small networks going that
-stood still in the same way. At .03 nothing was run.
+order is that of the paper; chains have not met, and those at 1 would need half an hour.
+They had a force of float16, whose rounding held acceptance and steps down: after the
+warm-up 850 leapfrogs of 1.5e-4 were accepted at .7, and with float16x2, which the
+network has since (see the README on precision), 500 of 2.5e-4 at .86. Those of
+temperature .3 started at draws of the prior at 1, of a norm too large by far, as starts
+do not any more. At .1 they were still rising after 56 iterations of 2.5 minutes, to
+where the step of their warm-up was too large: nothing was accepted any more. Warm-ups
+forget their first half since, which keeps small networks going that stood still in the
+same way. At .03 nothing was run.
 
 Needs imdb.npz in the folder that SYMJAX_DATA names. Its order of rows need not be that
 of the paper's.
