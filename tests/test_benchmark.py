@@ -158,6 +158,8 @@ def test_a_benchmark_prints_its_table_and_writes_its_figures(
         ("leapfrog --repeats 0", "`--repeats` must be at least 1, got 0."),
         ("leapfrog --force float64", "`--force` must be one of float32, tensorfloat32"),
         ("gradient --forces float32 nope", "`--forces` must be one of float32, tensor"),
+        ("gradient --forces 'float32, fused'", "'float16x2, fused', got 'float32, fus"),
+        ("precision --forces 'float16x2, fused'", "for resnet, on a GPU"),
         ("gradient --forces", "`--forces` must have a value, got none."),
         ("gradient --micro-batches 30 0", "`--micro-batches` must be at least 1"),
         ("chains --scale full", "Give `--counts`, `--meshes` or both"),

@@ -8,7 +8,7 @@ import tyro
 
 from symjax import mesh as meshes
 from symjax.cli import ending
-from symjax.posterior.force import PRECISIONS
+from symjax.posterior.force import HALVES, PRECISIONS
 
 
 TINY = {
@@ -139,9 +139,9 @@ def _check(module, name, value, least):
 def _check_word(module, name, flag, value):
     """The same of a precision, a mesh, or an entry of a table."""
     if name in ("force", "forces"):
-        precision, _, kernels = value.partition(", ")
-        if precision not in PRECISIONS or kernels not in ("", "fused"):
-            said = f"one of {', '.join(PRECISIONS)}, or 'float16, fused'"
+        fused = [f"{half}, fused" for half in HALVES]
+        if value not in (*PRECISIONS, *fused):
+            said = f"one of {', '.join(PRECISIONS)}, or {', '.join(map(repr, fused))}"
             ending.fail(f"{flag} must be {said}, got {value!r}.", 2)
     if name == "meshes":
         meshes.parse_shape(value)
