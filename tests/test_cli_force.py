@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import jax
 import pytest
+from commands import symjax
 
-from symjax.cli import forces
+from symjax import store
+from symjax.cli import forces, posteriors
 from symjax.cli.options import Fit, Sample
 from symjax.cli.problem import Problem
 
@@ -42,3 +44,31 @@ def test_a_precision_that_is_asked_for_stays(asked, monkeypatch):
     for model in ("mlp", "cnn_lstm"):
         problem = Problem(model=model, force_precision=asked)
         assert precision(replace(Sample(), problem=problem)) == asked
+
+
+@pytest.mark.parametrize("began", [None, "float16"])
+def test_a_run_goes_on_with_the_force_it_began_with(began, tmp_path, monkeypatch):
+    """Also where the default is another one since, or on another device."""
+
+    def choosing(precision):
+        return lambda command, _: replace(
+            command, problem=replace(command.problem, force_precision=precision)
+        )
+
+    monkeypatch.setattr(forces, "choose", choosing(began))
+    symjax(
+        "sample", "--data", "wine", "--widths", 2, "--num-chains", 1, "--num-draws", 2,
+        "--start", "init", "--hmc.trajectory-length", 0.1, "--hmc.num-warmup", 1,
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    recorded = store.open(tmp_path / "run").config["options"]["problem"]
+    assert recorded["force_precision"] == began
+    built, build = [], posteriors.build
+    monkeypatch.setattr(
+        posteriors,
+        "build",
+        lambda problem, *a: (built.append(problem), build(problem, *a))[1],
+    )
+    monkeypatch.setattr(forces, "choose", choosing("float16x2"))
+    symjax("sample", "--resume", tmp_path / "run")
+    assert [problem.force_precision for problem in built] == [began]
