@@ -8,7 +8,8 @@ In bfloat16 they would lose three bits more, and are left.
 
 What rounding does to activations averages over the examples. Parameters are rounded
 alike in all of them: the force is that of another position near by. So parameters can
-be kept as sums of two numbers, which makes two products of one.
+be kept as sums of two numbers, which makes two products of one. Embeddings are not:
+what is looked up in them varies, and is rounded as activations are.
 """
 
 import math

@@ -142,6 +142,12 @@ def test_pairs_keep_what_one_number_loses(function, name):
     )
     swapped = round_products(lambda w, x: apply(x, w), name, in_pairs=True)
     np.testing.assert_array_equal(swapped(x, w), [[0], [0]])
+    # What is looked up in a parameter is an activation.
+    one = np.array([[1], [-1]], np.float32)
+    look_up = lambda w, ids: apply(one, w[ids].T)
+    found = round_products(look_up, name, in_pairs=True)(w, np.array([0, 1]))
+    np.testing.assert_array_equal(look_up(w, np.array([0, 1])), [[tiny]])
+    np.testing.assert_array_equal(found, [[0]])
 
 
 def test_products_of_whole_numbers_are_left_alone():

@@ -19,7 +19,8 @@ PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16", "float16x2")
 """Of a force. float32 is full precision; tensorfloat32 rounds what matrices multiply to
 11 bits, where the device has such units, and stores float32; bfloat16 keeps 8 bits and
 float16 11 bits, both in half the memory, of products' operands and results. float16x2
-is float16 but for the parameters, which it keeps as sums of two such numbers."""
+is float16 but for the parameters that activations are multiplied by, which it keeps as
+sums of two such numbers."""
 HALVES = ("bfloat16", "float16", "float16x2")
 """Those that store half as much."""
 _SIZE = 8
