@@ -126,6 +126,19 @@ def run(tmp_path):
     return run
 
 
+def test_a_run_goes_on_in_the_chunks_that_it_began_with(tmp_path, monkeypatch):
+    draws = entries(FLAX, 20)
+    monkeypatch.setattr(runs, "DRAW_CHUNK_BYTES", 200)
+    run = make(tmp_path / "run", FLAX)
+    run.append(columns(draws, 0, 7), 0, None, 0)
+    run.commit(make_state(), iteration=0, num_draws=7)
+    monkeypatch.setattr(runs, "DRAW_CHUNK_BYTES", 300)
+    run = store.open(tmp_path / "run")
+    run.append(columns(draws, 7, 20), 7, None, 0)
+    run.commit(make_state(), iteration=0, num_draws=20)
+    assert_same(store.open(tmp_path / "run").read(like=FLAX), draws)
+
+
 @pytest.mark.parametrize(
     "params", [FLAX, NESTED, ARRAY], ids=["flax", "nested", "array"]
 )
