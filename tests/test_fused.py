@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from symjax import models
+from symjax import models, rounding
 from symjax.models.fused import block, find, resnet
 from symjax.models.fused.block import Layer, residual_block
 from symjax.models.fused.resnet import _conv_frn
+from symjax.posterior.force import at_precision
 
 
 def layers(generator, channels):
@@ -184,3 +185,26 @@ def test_kernels_take_square_images_alone(size, expected, monkeypatch):
     params = jax.eval_shape(model.init, jax.random.key(0), x)
     jax.eval_shape(lambda *a: resnet.apply(*a, dtype=jnp.float16), params, x)
     assert len(taken) == expected
+
+
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_every_kernel_is_told_of_pairs(in_pairs, monkeypatch):
+    """Five blocks of two, and XLA's eleven; of `at_precision` on."""
+    told, product = [], rounding.product
+
+    def tell(maps, *_, in_pairs):
+        told.extend([in_pairs] * 2)
+        return maps
+
+    def tell_of_one(*args, in_pairs):
+        told.append(in_pairs)
+        return product(*args, in_pairs=in_pairs)
+
+    monkeypatch.setattr(resnet, "residual_block", tell)
+    monkeypatch.setattr(rounding, "product", tell_of_one)
+    model = models.build("resnet20_frn", 10)
+    x = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+    precision = "float16x2" if in_pairs else "float16"
+    jax.eval_shape(at_precision(model.apply, precision, resnet.apply), params, x)
+    assert told == [in_pairs] * 21
