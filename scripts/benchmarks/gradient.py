@@ -2,8 +2,8 @@
 
 Ceilings are measured in the same run: a product of large square matrices at the same
 precision, and a copy. The operations of a gradient are those of its matrix products and
-convolutions, counted in its jaxpr; its bytes are what XLA expects the compiled program
-to move.
+convolutions, counted in its jaxpr, those of a pair (float16x2) as one; its bytes are
+what XLA expects the compiled program to move.
 """
 
 import math
