@@ -38,7 +38,7 @@ def test_default_force_on_a_gpu_is_what_an_accept_step_corrects(monkeypatch):
     assert precision(Sample()) is None
 
 
-@pytest.mark.parametrize("asked", ["float32", "float16", "float16x2"])
+@pytest.mark.parametrize("asked", ["float32", "bfloat16", "float16", "float16x2"])
 def test_a_precision_that_is_asked_for_stays(asked, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for model in ("mlp", "cnn_lstm"):
