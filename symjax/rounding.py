@@ -160,8 +160,8 @@ def _product(
 ) -> Callable[[Any, Any], Any]:
     """The product of an equation, of rounded numbers."""
 
-    def multiply(one: Any, other: Any, dtype: Any) -> Any:
-        return bind(eqn, (one, other), preferred_element_type=dtype)[0]
+    def multiply(one: Any, other: Any, result: Any) -> Any:
+        return bind(eqn, (one, other), preferred_element_type=result)[0]
 
     return product(multiply, dtype, *varies, in_pairs=in_pairs)
 
@@ -226,16 +226,21 @@ def _storage(dtype: Any) -> Any:
     return jnp.dtype(jnp.float32) if jax.default_backend() == "cpu" else dtype
 
 
-def _rounded(dtype: Any, value: Any) -> Any:
+def saturated(dtype: Any, value: Any) -> Any:
+    """Numbers past the largest of a type are that."""
     # Infinities would become NaN in the next product, and the chain stand still.
     largest = float(jnp.finfo(dtype).max)
-    return jnp.clip(value, -largest, largest).astype(dtype).astype(_storage(dtype))
+    return jnp.clip(value, -largest, largest)
+
+
+def _rounded(dtype: Any, value: Any) -> Any:
+    return saturated(dtype, value).astype(dtype).astype(_storage(dtype))
 
 
 def pair(dtype: Any, value: Any) -> tuple[Any, Any]:
     """The two numbers of each, of which the second is multiplied by `ahead`."""
     limits = jnp.finfo(dtype)
-    kept = jnp.clip(value, -float(limits.max), float(limits.max))
+    kept = saturated(dtype, value)
     # XLA may skip a conversion to a type and back, but no `reduce_precision`.
     first = jax.lax.reduce_precision(kept, limits.nexp, limits.nmant)
     return _rounded(dtype, first), _rounded(dtype, ahead(dtype) * (kept - first))

@@ -18,7 +18,7 @@ from symjax.store.leaves import StoredLeaf, builder
 from symjax.types import Params
 
 
-DRAW_CHUNK_BYTES = 1 * 2**20
+DRAW_CHUNK_BYTES = 2**20
 INFO_CHUNK_BYTES = 64 * 2**10
 _FITTED = "fitted.json"
 

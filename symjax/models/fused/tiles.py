@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from symjax.models.resnet import EPSILON
-from symjax.rounding import ahead
+from symjax.rounding import ahead, saturated
 
 
 _LANES = 64
@@ -132,8 +132,7 @@ def get(ref: Any, tiling: Tiling) -> Any:
 
 def put(ref: Any, value: Any, tiling: Tiling) -> None:
     """Store a whole image; what is past the largest number of its type is that."""
-    largest = float(jnp.finfo(ref.dtype).max)
-    kept = jnp.clip(value, -largest, largest).astype(ref.dtype)
+    kept = saturated(ref.dtype, value).astype(ref.dtype)
     triton.store(ref.at[_rows(tiling)], kept)
 
 
