@@ -19,12 +19,20 @@ def prior(family: str, variance: float) -> str:
     return f"{family}--prior-scale {scale:.7g}"
 
 
-def by_length(share: float) -> Callable[[float, float], str]:
-    """A share of the quarter turn under the prior; the warm-up adapts the step size."""
+def by_length(share: float, num_warmup: int) -> Callable[[float, float], str]:
+    """A share of the quarter turn under the prior, after a warm-up.
+
+    Args:
+        share: Of the quarter turn.
+        num_warmup: Iterations that adapt the step size, at temperature 1 and above. It
+            takes more of them where it is colder: from the prior to where the
+            likelihood is high is as far, and a trajectory is sqrt(temperature) as long.
+    """
 
     def trajectory(temperature: float, variance: float) -> str:
         length = share * _quarter_turn(temperature, variance)
-        return f"--hmc.trajectory-length {length:.6g}"
+        count = math.ceil(num_warmup / math.sqrt(min(temperature, 1.0)))
+        return f"--hmc.trajectory-length {length:.6g} --hmc.num-warmup {count}"
 
     return trajectory
 

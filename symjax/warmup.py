@@ -2,7 +2,8 @@
 
 The step size follows dual averaging, which begins anew at a quarter and at half of a
 warm-up of 20 iterations or more: what chains accept on their way to the posterior says
-little of what they will there. A mass matrix is learnt in Stan's windows, each twice as
+little of what they will there. What is kept is its average or the last step tried, the
+smaller one. A mass matrix is learnt in Stan's windows, each twice as
 long as the one before, from that window's draws alone (see `windows`); the last 50
 adapt the step size to what was learnt.
 
@@ -98,7 +99,7 @@ def build(
         step_size: The first one.
         num_warmup: Iterations that adapt; from then on the step size is the average of
             their second half (of all, if fewer than 20), or of those since a mass
-            matrix was learnt. At least 80 to learn a diagonal mass matrix, 135 for one
+            matrix was learnt, but at most the last that was tried. At least 80 to learn a diagonal mass matrix, 135 for one
             of low rank.
         target_acceptance: What the step size aims at, between 0 and 1.
         inverse_mass_matrix: M^-1, kept as it is; or `diagonal`, the variance of each
@@ -145,7 +146,9 @@ def build(
         if is_long:
             is_anew = jnp.isin(iteration + 1, anew)
             averaging = _where(is_anew, begin_at(tried), averaging)
-        size = jnp.where(iteration + 1 >= num_warmup, final(averaging), tried)
+        # A chain still on its way down has an average that nothing is accepted at.
+        last = jnp.minimum(final(averaging), tried)
+        size = jnp.where(iteration + 1 >= num_warmup, last, tried)
         new = adaptation._replace(step_size=size, averaging=averaging)
         if kind:
             clock = jnp.minimum(same_in_all_chains(iteration), num_warmup - 1)

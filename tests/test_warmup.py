@@ -63,17 +63,31 @@ def test_a_step_size_forgets_what_was_accepted_on_the_way(late):
     np.testing.assert_array_equal(sizes[39:], sizes[39])
 
 
+@pytest.mark.parametrize("falls", [True, False])
 @pytest.mark.parametrize(("num_warmup", "since"), [(40, 20), (20, 10), (19, 0)])
-def test_a_step_size_is_dual_averaging_over_the_second_half(num_warmup, since):
+def test_a_step_size_is_dual_averaging_over_the_second_half(num_warmup, since, falls):
     """As by blackjax's own, from the step that the first half ended with."""
-    accepted = jnp.asarray(np.random.default_rng(0).uniform(size=43))
+    least = 0.0 if falls else 0.7
+    accepted = jnp.asarray(np.random.default_rng(0).uniform(least, 1.0, size=43))
     sizes = shown(lambda iteration, _: accepted[iteration], num_warmup=num_warmup)
     begin, update, final = dual_averaging_adaptation(0.8, gamma=warmup.ADAPTATION_GAMMA)
     first = sizes[since - 1] if since else 0.1
     averaging = begin(first)._replace(mu=jnp.log(first))
     for rate in accepted[since:num_warmup]:
         averaging = update(averaging, rate)
-    np.testing.assert_allclose(sizes[-1], final(averaging), rtol=1e-5)
+    last = np.exp(averaging.log_step_size)
+    assert falls == (last < final(averaging))
+    np.testing.assert_allclose(sizes[-1], min(final(averaging), last), rtol=1e-5)
+
+
+def test_a_step_size_that_still_falls_is_not_the_average():
+    """A limit that falls to a third near the end: the average is above it."""
+
+    def rates(iteration, step_size):
+        limit = jnp.where(iteration < 34, 0.1, 0.03)
+        return jnp.where(step_size < limit, 0.95, 0.0)
+
+    assert np.asarray(shown(rates, num_warmup=40))[-1] < 0.03
 
 
 def test_a_diagonal_is_the_variance_of_the_last_window_shrunk_a_little():
