@@ -133,8 +133,14 @@ def reproduce(
         notes: What differs from the paper.
 
     Raises:
-        SystemExit: if the reference can't be made.
+        SystemExit: if the reference can't be made, or for a gradient's time without a
+            plan to say it in.
     """
+    if options.gradient_ms is not None and not options.dry_run:
+        raise SystemExit(
+            "`--gradient-ms` is for plans, and nothing that runs heeds it: add "
+            "--dry-run, or leave it out."
+        )
     papers.require_known(options.only, list(experiment.methods))
     out = options.out or Path("runs", title.split(":")[0])
     made = make(experiment, options, out)

@@ -28,8 +28,9 @@ million at the scale of the paper, of which an H200 makes half a million (boston
 concrete) to two million (yacht) in two to four minutes. With `--minutes` HMC of a data
 set ends there with the draws that it has, and of that time finds its mass matrices in
 three tenths at most. Results of a method are written when they are finished, and a
-second call skips them. Where the noise is far above its floor in `symjax report`, a
-method also leaves a run directory of split 0.
+second call skips them; HMC goes on where it was stopped, in its warm-up too. Where the
+noise is far above its floor in `symjax report`, a method also leaves a run directory of
+split 0.
 
 Problem, prior and likelihood are theirs; the prior variances could not be checked
 against their appendix. What differs is how it is sampled. Chains of HMC start from a

@@ -2,10 +2,11 @@
 
 import time
 
+import izmailov2021_uci_warmup as warmup
 import izmailov2021_uci_whitening as whitening
 import jax
 import numpy as np
-from izmailov2021_uci_methods import Made, Task, descend, mesh_of, starts
+from izmailov2021_uci_methods import Made, Task, mesh_of, starts
 from izmailov2021_uci_problem import by_split
 
 from symjax import run, store
@@ -27,28 +28,25 @@ def sample_hmc(task: Task) -> Made:
 
     Raises:
         SystemExit: if the run directory was made with other options.
-    """
+    """  # noqa: DOC502
     setting, began = task.setting, time.monotonic()
-    path, key = task.runs / "hmc", jax.random.fold_in(task.key, 3)
+    path, before = task.runs / "hmc", task.runs / "hmc-warmup"
+    key = jax.random.fold_in(task.key, 3)
     first, num_fitting = starts(task, task.scale.num_chains), _num_fitting(task)
     mesh = mesh_of(first)
     seconds = None if task.minutes is None else 60 * task.minutes
-    if (path / "config.json").exists():
-        kept = store.open(path)
-        if any(kept.config.get(k) != v for k, v in task.config.items()):
-            raise SystemExit(f"{path} was made with other options: choose another out.")
+    kept = warmup.opened(task, path)
+    if kept is not None and kept.committed.has_state:
         first = whitening.no_factors(task.problem, first)
     else:
-        first, num_found = whitening.warm_up(
-            task.problem,
+        first, num_found = warmup.find(
+            task,
             jax.random.fold_in(key, 0),
-            descend(task, task.scale.num_chains, task.problem.train),
+            before,
             mesh,
-            num_leapfrogs=setting.num_leapfrogs,
-            num_iterations=setting.num_warmup,
-            seconds=seconds and WARMUP_SHARE * seconds,
+            seconds and WARMUP_SHARE * seconds,
         )
-        kept = run.NewRun(path, task.config | {"warmup": num_found})
+        kept = kept or run.NewRun(path, task.config | {"warmup": num_found})
     if seconds is not None:
         seconds = max(seconds - (time.monotonic() - began), 1e-9)
     result = run.sample(
@@ -62,6 +60,7 @@ def sample_hmc(task: Task) -> Made:
         mesh=mesh,
         store=kept,
     )
+    store.remove(before)  # The run has all that its chains need.
     return _describe(task, store.open(path), result)
 
 

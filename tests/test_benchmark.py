@@ -54,9 +54,9 @@ FIGURES = {
         "faster than the first, float32": [4 / 5, 4 / 6],
     },
     "chains": {
-        "draws of all chains": [1, 3 / 2],
+        "draws of all chains": [2 * 1, 2 * 3 / 2],
         "as fast as 1 chains": [3 / 2],
-        "a leapfrog of all chains": [1e3 * one / 2 for one in (3, 4)],
+        "a leapfrog of all chains": [1e3 * one / (2 * 2) for one in (3, 4)],
         "share of the sums over devices": [100 * 6 / 4],
         "strong efficiency": [100 * 3 / 2 / 4],
     },
@@ -367,12 +367,20 @@ def test_effective_draws_are_for_gradients_and_seconds(scripts):
 def test_sums_over_devices_are_taken_once_a_leapfrog(scripts):
     module, problems = scripts("benchmarks.chains"), scripts("benchmarks.problems")
     problem = problems.build("digits", "tiny")
-    options = module.Chains(num_leapfrogs=3)
-    run, adding = module._program(problem, 2, (1, 1), options)
-    np.testing.assert_array_equal(run()[1].num_steps, [3, 3])
+    options = module.Chains(num_leapfrogs=3, num_transitions=2)
+    _, adding = module._program(problem, 2, (1, 1), options)
     starts = problems.starts(problem, 2)  # Halved by each.
-    halved = lambda one, other: np.testing.assert_allclose(one, other / 2**3)
+    halved = lambda one, other: np.testing.assert_allclose(one, other / 2 ** (3 * 2))
     jax.tree.map(halved, adding(), starts)
+
+
+def test_chains_make_all_transitions_in_one_call(scripts):
+    module, problems = scripts("benchmarks.chains"), scripts("benchmarks.problems")
+    problem = problems.build("digits", "tiny")
+    for num_transitions in (1, 4):
+        options = module.Chains(num_leapfrogs=3, num_transitions=num_transitions)
+        call, _ = module._program(problem, 2, (1, 1), options)
+        np.testing.assert_array_equal(call().iteration, [num_transitions] * 2)
 
 
 def test_contenders_take_turns_after_one_round_that_is_not_timed(scripts):

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ import sklearn.datasets
 import sklearn.model_selection
 import sklearn.preprocessing
 
-from symjax import densities, posterior, store
+from symjax import densities, posterior, run, store
 from symjax.cli import costs, members, records
 from symjax.types import Data
 
@@ -30,6 +32,7 @@ def scripts():
     return SimpleNamespace(
         main=main,
         hmc=main.hamiltonian,
+        warmup=main.hamiltonian.warmup,
         whitening=main.hamiltonian.whitening,
         methods=main.methods,
         problems=main.problems,
@@ -310,6 +313,82 @@ def test_hmc_of_each_split_samples_its_own_posterior(scripts, linear, tmp_path):
         assert np.all(abs(ratio - 1) < 5 * np.sqrt(2 / 200))
 
 
+def test_hmc_that_is_stopped_at_any_moment_ends_as_if_it_had_not_been(
+    scripts, linear, tmp_path, monkeypatch
+):
+    problem, scale = linear[0], scripts.main.SCALES["tiny"]
+    setting = scripts.methods.Setting(problem.prior_variance, 20, 3, 60, 20, 1)
+    key, config = jax.random.key(0), {"data": "linear"}
+    whole, stopped = (
+        scripts.methods.Task(problem, scale, setting, key, config, out, out, None)
+        for out in (tmp_path / "whole", tmp_path / "stopped")
+    )
+    expected = scripts.hmc.sample_hmc(whole)
+    build, descend, calls = scripts.warmup._programs, scripts.warmup.descend, []
+
+    def programs(task):
+        begin, advance = build(task)
+
+        def counted(key, state):
+            if isinstance(state.split, jax.core.Tracer):
+                return advance(key, state)
+            calls.append("block")
+            if calls.count("block") == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if calls.count("block") == 5:
+                raise MemoryError
+            return advance(key, state)
+
+        return begin, counted
+
+    def descending(*arguments):
+        calls.append("descent")
+        return descend(*arguments)
+
+    monkeypatch.setattr(scripts.warmup, "_programs", programs)
+    monkeypatch.setattr(scripts.warmup, "descend", descending)
+    with pytest.raises(run.Preempted, match="iteration 30 of the warm-up's 60"):
+        scripts.hmc.sample_hmc(stopped)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.loop, "SAVE_SECONDS", 0)
+        with pytest.raises(MemoryError):
+            scripts.hmc.sample_hmc(stopped)
+    # Its run is laid out, but has no state yet.
+    with monkeypatch.context() as patch:
+        patch.setattr(run.loop, "_start", lambda programs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scripts.hmc.sample_hmc(stopped)
+    other = stopped._replace(config={"data": "other"})
+    with pytest.raises(SystemExit, match="hmc was made with other options"):
+        scripts.hmc.sample_hmc(other)
+    found = scripts.hmc.sample_hmc(stopped)
+    # The fifth block was begun twice.
+    assert calls == ["descent", *["block"] * 7]
+    jax.tree.map(np.testing.assert_array_equal, found.draws, expected.draws)
+    assert found.told == expected.told
+    assert [path.name for path in stopped.runs.iterdir()] == ["hmc"]
+
+
+def test_a_warm_up_of_other_options_is_refused(scripts, linear, tmp_path):
+    path = tmp_path / "hmc-warmup"
+    store.create(
+        path,
+        config={"data": "linear"},
+        params={"w": np.zeros(2)},
+        info={"x": np.zeros(())},
+        num_chains=4,
+        num_draws=1,
+        num_iterations=10,
+    )
+    setting = scripts.methods.Setting(linear[0].prior_variance, 20, 3, 60, 20, 1)
+    rest = {"data": "other"}, tmp_path, tmp_path, None
+    task = scripts.methods.Task(
+        linear[0], scripts.main.SCALES["tiny"], setting, jax.random.key(0), *rest
+    )
+    with pytest.raises(SystemExit, match="hmc-warmup was made with other options"):
+        scripts.hmc.sample_hmc(task)
+
+
 def test_examples_held_out_are_those_that_are_not_trained_on(scripts):
     x = np.arange(2 * 25.0).reshape(2, 25, 1)
     problem = SimpleNamespace(train=Data(x, -x, np.ones((2, 25), bool)))
@@ -458,10 +537,10 @@ def test_factors_are_roots_of_the_inverse_mass_matrix(scripts):
         information=lambda outputs: jnp.full_like(outputs, 4.0),
     )
     start = {"network": {"w": np.zeros((2, 3), np.float32)}, "split": np.arange(2)}
-    information = scripts.whitening._averager(problem)([start, start])
-    factors = scripts.whitening._factors(problem, information, np.array([1.0, 0.1]))
+    information = scripts.warmup._averager(problem)([start, start])
+    factors = scripts.warmup._factors(problem, information, np.array([1.0, 0.1]))
     for i, (size, count) in enumerate([(1.0, 30), (0.1, 29)]):
         rows = x[i, :count].astype(float)
-        expected = 4 * rows.T @ rows + scripts.whitening.FLOOR / 0.5 * np.eye(3)
+        expected = 4 * rows.T @ rows + scripts.warmup.FLOOR / 0.5 * np.eye(3)
         root = factors[i].astype(float) / size
         np.testing.assert_allclose(root.T @ expected @ root, np.eye(3), atol=0.01)

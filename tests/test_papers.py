@@ -111,6 +111,13 @@ def test_another_prior_variance_is_that_of_the_run_and_its_quarter_turn(name):
         assert length == pytest.approx(np.pi / 2 * variance**0.5, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
+def test_the_time_of_a_gradient_is_refused_where_nothing_is_planned(name, tmp_path):
+    with pytest.raises(SystemExit, match=r"`--gradient-ms` .* add --dry-run"):
+        run(name, "--gradient-ms", 148, "--out", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):
     parts = load("izmailov2021_parts")
     experiment, limits = load("izmailov2021_cifar").EXPERIMENTS["tiny"], {}

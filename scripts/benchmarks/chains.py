@@ -36,6 +36,9 @@ class Chains:
     num_chains: int = 1
     """Of strong scaling; of weak scaling, for each group of devices."""
     num_leapfrogs: int = 20
+    """Of a transition."""
+    num_transitions: int | None = None
+    """Between two looks at the clock. Default: 10 of digits, 1 of the others."""
     force: str | None = None
     micro_batch: int | None = None
     repeats: int = 7
@@ -62,14 +65,14 @@ def _by_count(problem, options):
         count: _program(problem, count, (1, 1), options)[0] for count in options.counts
     }
     times, found = figures.interleaved(calls, options.repeats), []
-    least = min(options.counts)
+    least, draws = min(options.counts), _num_transitions(options)
     for count in options.counts:
         case = f"{problem.name}, {count} chains on one device"
-        rate = count / times[count]
+        rate = draws * count / times[count]
         found.append(figures.figure(case, "draws of all chains", "1/s", rate))
         if count > least:
             words = f"as fast as {least} chains"
-            ratio = rate / (least / times[least])
+            ratio = rate / (draws * least / times[least])
             found.append(figures.figure(case, words, "x", ratio))
     return found
 
@@ -89,11 +92,11 @@ def _by_mesh(problem, options):
             runs[word, kind], sums[word, kind] = run, adding
     taken = figures.interleaved(runs, options.repeats)
     adding = figures.interleaved(sums, options.repeats)
-    found = []
+    found, count = [], options.num_leapfrogs * _num_transitions(options)
     for word, kind in runs:
         num_devices = int(np.prod(shapes[word]))
         case = f"{problem.name}, {chains[word, kind]} chains, {word}, {kind}"
-        one = 1e3 * taken[word, kind] / options.num_leapfrogs
+        one = 1e3 * taken[word, kind] / count
         found.append(figures.figure(case, "a leapfrog of all chains", "ms", one))
         if shapes[word][1] > 1:
             share = 100 * adding[word, kind] / taken[word, kind]
@@ -120,8 +123,12 @@ def _goal(name, kind, shape):
     return {"resnet": 97, "mnist": 85}.get(name) if shape == (1, 2) else None
 
 
+def _num_transitions(options):
+    return problems.num_transitions(options.problem, options.num_transitions)
+
+
 def _program(problem, num_chains, shape, options):
-    """A transition on a mesh of that shape, and its sums over devices, as calls."""
+    """Transitions on a mesh of that shape, and their sums over devices, as calls."""
     devices = None if hosts.count() > 1 else jax.devices()[: int(np.prod(shape))]
     mesh = meshes.make_mesh(num_chains, devices, shape)
     sampler = hmc.build(
@@ -133,21 +140,20 @@ def _program(problem, num_chains, shape, options):
     keys = meshes.place_chains(mesh, keys)
     data = meshes.place_data(mesh, jax.tree.map(np.asarray, problem.data))
 
-    def block(function, keys, state, data):
-        return meshes.vmap_chains(function, (0, 0, None))(keys, state, data)
-
+    num_transitions = _num_transitions(options)
+    blocks = problems.transitions(sampler.init, sampler.step, num_transitions)
     specs = P("chain"), P("chain"), P("data")
     over = partial(meshes.map_chains, mesh)
-    init = jax.jit(over(partial(block, sampler.init), *specs))
-    step = jax.jit(over(partial(block, sampler.step), *specs))
-    state = init(keys, params, data)
+    begin, advance = (jax.jit(over(block, *specs)) for block in blocks)
+    state = begin(keys, params, data)
 
     def sums(params):
         def one(_, tree):
             summed = meshes.sum_over_data(tree)
             return jax.tree.map(lambda leaf: leaf * 0.5, summed)
 
-        return jax.lax.fori_loop(0, options.num_leapfrogs, one, params)
+        count = options.num_leapfrogs * num_transitions
+        return jax.lax.fori_loop(0, count, one, params)
 
     adding = jax.jit(over(jax.vmap(sums), P("chain")))
-    return lambda: step(keys, state, data), lambda: adding(params)
+    return lambda: advance(keys, state, data), lambda: adding(params)

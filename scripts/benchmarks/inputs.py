@@ -14,7 +14,7 @@ from symjax.posterior.force import HALVES, PRECISIONS
 TINY = {
     "leapfrog": {"num_leapfrogs": 2, "num_transitions": 2},
     "gradient": {"num_gradients": 2, "matrix": 64},
-    "chains": {"counts": (1,), "num_leapfrogs": 2},
+    "chains": {"counts": (1,), "num_leapfrogs": 2, "num_transitions": 2},
     "memory": {"sizes": (8000,)},
     "store": {
         "size": 100,

@@ -61,7 +61,7 @@ def _measure(name, options):
     is_small = name == "digits"
     num_chains = options.num_chains or (4 if is_small else 1)
     num_steps = options.num_leapfrogs or NUM_STEPS[name]
-    num_transitions = options.num_transitions or (10 if is_small else 1)
+    num_transitions = problems.num_transitions(name, options.num_transitions)
     params = problems.starts(problem, num_chains)
     keys = jax.random.split(jax.random.key(1), num_chains)
     count = num_steps * num_transitions

@@ -104,6 +104,11 @@ def build(name, scale, *, force=None, micro_batch=None, num_examples=None, std=1
     return Problem(words, log_density, data, init, network.apply, test)
 
 
+def num_transitions(name, given):
+    """Of one call: what was given, or so many that the host's part of it vanishes."""
+    return given or (10 if name == "digits" else 1)
+
+
 def starts(problem, num_chains):
     """Parameters of chains at their initialisation, leaves `(chain, ...)`."""
     # One by one, as in `symjax.cli.starts.make`.

@@ -11,6 +11,7 @@ from rich.console import Console
 from symjax import checks, hosts, run, store
 from symjax.cli import (
     bias,
+    energies,
     estimates,
     fitting,
     forces,
@@ -178,6 +179,8 @@ def _run_and_say(
     for message in result.messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
     _say_fitted(result.fitted, console)
+    if isinstance(command, Sample):
+        energies.check(command, built, path, result.info, console)
     _check_bias(command, built, path, console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path

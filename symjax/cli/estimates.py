@@ -1,5 +1,7 @@
 """What a run would take on other devices, worked out from the time of one gradient."""
 
+from dataclasses import fields
+
 import jax
 from jax.sharding import Mesh
 from rich.table import Table
@@ -24,9 +26,14 @@ def check(command: Sample) -> None:
     if estimate == Estimate():
         return
     if not command.dry_run:
+        given = [
+            f"`--estimate.{field.name.replace('_', '-')}`"
+            for field in fields(Estimate)
+            if getattr(estimate, field.name) != field.default
+        ]
         raise ValueError(
-            "`--estimate` says what other devices would take: add --dry-run, or leave "
-            "it out."
+            f"{' and '.join(given)}: only --dry-run says what other devices would "
+            "take. Add it, or leave them out."
         )
     size = methods.batch_size(command)
     if size is not None:
