@@ -99,8 +99,8 @@ def build(
         step_size: The first one.
         num_warmup: Iterations that adapt; from then on the step size is the average of
             their second half (of all, if fewer than 20), or of those since a mass
-            matrix was learnt, but at most the last that was tried. At least 80 to learn a diagonal mass matrix, 135 for one
-            of low rank.
+            matrix was learnt, but at most the last that was tried. At least 80 to learn
+            a diagonal mass matrix, 135 for one of low rank.
         target_acceptance: What the step size aims at, between 0 and 1.
         inverse_mass_matrix: M^-1, kept as it is; or `diagonal`, the variance of each
             parameter, regularised; or `low_rank`, which also treats a few directions

@@ -100,7 +100,7 @@ def _compare(
 ) -> SpreadComparison | None:
     """The comparison, on host 0; None on others, which only sample."""
     algorithm, halve = methods.halve(command, built)
-    state = last_state(command, built, kept)
+    state = _last_state(command, built, kept)
     result = run.sample(
         jax.random.fold_in(jax.random.key(command.seed), 1),
         Algorithm(lambda key, state, data: halve(state), algorithm.step),
@@ -120,7 +120,7 @@ def _compare(
     )
 
 
-def last_state(command: Sample, built: Posterior, kept: store.Run) -> Any:
+def _last_state(command: Sample, built: Posterior, kept: store.Run) -> Any:
     """Where the chains ended, on the devices."""
     algorithm: Any = methods.build(command, built)
 

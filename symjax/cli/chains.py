@@ -10,8 +10,8 @@ from rich.console import Console
 
 from symjax import checks, hosts, run, store
 from symjax.cli import (
+    acceptance,
     bias,
-    energies,
     estimates,
     fitting,
     forces,
@@ -176,11 +176,13 @@ def _run_and_say(
         how = _how_to_continue(command, path)
         raise type(stopped)(f"{stopped} Continue with: {how}") from None
     records.add_seconds(path, start)
-    for message in result.messages:
+    messages = [*result.messages]
+    if isinstance(command, Sample):
+        discarded = store.open(path).num_discarded
+        messages += acceptance.describe_shortfall(command, result.info, discarded)
+    for message in messages:
         console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
     _say_fitted(result.fitted, console)
-    if isinstance(command, Sample):
-        energies.check(command, built, path, result.info, console)
     _check_bias(command, built, path, console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path
