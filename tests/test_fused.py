@@ -93,6 +93,15 @@ def test_a_block_in_half_the_memory_is_as_near_as_the_plain_one_is(half):
     assert error(gradient(residual_block, half)) < 1.2 * plain < 0.1
 
 
+@partial(jax.jit, static_argnums=0)
+def both_passes(in_pairs, x, gradient, kept_of, weights):
+    """A block, and its gradient from the maps that other weights keep."""
+    out = residual_block(x, *weights, in_pairs=in_pairs)
+    *kept, _, _ = block._forward_pass(False, x, *kept_of)[1]
+    back = block._backward_pass(in_pairs, (*kept, *weights), gradient)
+    return out.astype(jnp.float32), back[0].astype(jnp.float32)
+
+
 @pytest.mark.parametrize("in_pairs", [False, True])
 @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
 def test_what_rounding_takes_from_kernels_counts_in_pairs_alone(half, in_pairs):
@@ -110,18 +119,9 @@ def test_what_rounding_takes_from_kernels_counts_in_pairs_alone(half, in_pairs):
         for layer in exact
     ]
 
-    @partial(jax.jit, static_argnums=(0, 1))
-    def run(dtype, in_pairs, weights):
-        x = jnp.asarray(maps, dtype)
-        out = residual_block(x, *weights, in_pairs=in_pairs)
-        *kept, _, _ = block._forward_pass(False, x, *low)[1]
-        back = block._backward_pass(
-            in_pairs, (*kept, *weights), jnp.asarray(gradient, dtype)
-        )
-        return out.astype(jnp.float32), back[0].astype(jnp.float32)
-
     def changes(dtype, in_pairs=False):
-        sides = run(dtype, in_pairs, exact), run(dtype, in_pairs, low)
+        starts = jnp.asarray(maps, dtype), jnp.asarray(gradient, dtype), low
+        sides = (both_passes(in_pairs, *starts, weights) for weights in (exact, low))
         return [np.ravel(a - b) for a, b in zip(*sides, strict=True)]
 
     expected = changes(jnp.float32)

@@ -118,7 +118,7 @@ def test_second_derivatives_of_a_network_are_those_of_its_batch():
 
     keys = jax.random.split(jax.random.key(2), 20_000)
     with_gamma = jax.jit(jax.vmap(lambda key: moved("corrected_rmsprop", key)))(keys)
-    plain = moved("adaptive_rmsprop", keys[0])
+    plain = jax.jit(lambda key: moved("adaptive_rmsprop", key))(keys[0])
     drift = (np.asarray(with_gamma, np.float64) - np.asarray(plain)) / 1e-3
 
     flat, unravel = jax.flatten_util.ravel_pytree(start)
@@ -127,7 +127,7 @@ def test_second_derivatives_of_a_network_are_those_of_its_batch():
         nats = log_posterior.likelihood(cases.apply(unravel(flat), data.x), data.y)
         return jnp.sum(nats) + log_posterior.prior(unravel(flat))
 
-    gradient, hessian = jax.grad(density)(flat), jax.hessian(density)(flat)
+    gradient, hessian = (jax.jit(of(density))(flat) for of in (jax.grad, jax.hessian))
     factor = np.sign(gradient) / (1 + np.abs(gradient)) ** 2
     expected = -factor * np.diag(hessian)
     error = drift.std(axis=0) / np.sqrt(len(keys))

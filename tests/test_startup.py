@@ -1,5 +1,6 @@
 """What a command waits for before it computes: imports and compiled programs."""
 
+import gc
 import io
 import os
 import subprocess
@@ -101,8 +102,17 @@ def test_the_package_can_be_run_as_a_module(tmp_path):
     assert found.stderr.startswith("Error: `folder` must be a folder, got ")
 
 
-def test_a_run_imports_nothing_that_only_draws_or_evaluates():
-    heavy = ("matplotlib", "sklearn", "pandas", "scipy.stats", "xarray")
+def test_garbage_is_collected_again_when_a_command_runs(monkeypatch, tmp_path):
+    seen = []
+    note = lambda *_: seen.append(gc.isenabled())
+    monkeypatch.setattr("symjax.cli.results.list_runs", note)
+    symjax("list", tmp_path)
+    assert seen == [True]
+
+
+def test_a_run_begins_with_no_imports_of_what_only_draws_evaluates_or_saves():
+    heavy = ("matplotlib", "sklearn", "pandas", "xarray", "orbax")
+    heavy += ("scipy.ndimage", "scipy.optimize", "scipy.stats")
     code = f"import symjax.cli.chains, sys; print(*set({heavy}) & set(sys.modules))"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

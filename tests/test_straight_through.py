@@ -140,7 +140,7 @@ def test_soft_permutations_are_permutations_where_they_are_hard():
             jax.nn.one_hot(one, group.size)
             for one, group in zip(order, spec.permutations, strict=True)
         ]
-        mixed = mix(spec, matrices, network.params)
+        mixed = jax.jit(functools.partial(mix, spec))(matrices, network.params)
         moved = symmetry.permute(spec, order, network.params)
         for one, two in zip(
             jax.tree.leaves(mixed), jax.tree.leaves(moved), strict=True

@@ -1,5 +1,6 @@
 """The command line: `symjax demo | sample | fit | sweep | evaluate | report ...`."""
 
+import gc
 import importlib
 import signal
 import sys
@@ -100,7 +101,10 @@ def _dispatch(command: Command, console: Console) -> None:
     # Imported here, so that --help and typing errors don't wait for JAX, nor what
     # samples for what draws.
     module, name = _ACTIONS[type(command)]
-    getattr(importlib.import_module(f"symjax.cli.{module}"), name)(command, console)
+    gc.disable()  # It finds no garbage of imports, and looks for it again and again.
+    action = getattr(importlib.import_module(f"symjax.cli.{module}"), name)
+    gc.enable()
+    action(command, console)
 
 
 _ACTIONS: dict[type, tuple[str, str]] = {

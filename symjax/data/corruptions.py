@@ -19,7 +19,7 @@ import io
 from collections.abc import Callable
 
 import numpy as np
-from scipy import ndimage
+import scipy  # Its parts are imported where they are used first.
 
 from symjax.data import filters
 from symjax.data.filters import Images
@@ -178,14 +178,16 @@ def elastic(images: Images, severity: int, generator: np.random.Generator) -> Im
     distance = (0.4, 0.7, 1.0, 1.35, 1.75)[severity - 1] * filters.unit(images)
     field = generator.standard_normal((2, *images.shape[:3]), dtype=np.float32)
     width = np.array(images.shape[1:3]) / 10
-    field = ndimage.gaussian_filter(field, (0, 0, *width), mode="reflect")
+    field = scipy.ndimage.gaussian_filter(field, (0, 0, *width), mode="reflect")
     size = np.sqrt(np.mean(np.sum(field**2, axis=0), axis=(1, 2)))
     field *= distance / size[:, None, None]
     image, row, column = np.indices(images.shape[:3], dtype=np.float32)
     places = np.stack([image, row + field[0], column + field[1]])
     # Linear between pixels, and at whole numbers of the first axis no other image.
     channels = [
-        ndimage.map_coordinates(images[..., channel], places, order=1, mode="reflect")
+        scipy.ndimage.map_coordinates(
+            images[..., channel], places, order=1, mode="reflect"
+        )
         for channel in range(images.shape[3])
     ]
     return np.stack(channels, axis=-1)
@@ -220,7 +222,7 @@ def rotate(images: Images, severity: int, generator: np.random.Generator) -> Ima
     Not of CIFAR-10-C: for MNIST and its like.
     """
     del generator
-    return ndimage.rotate(
+    return scipy.ndimage.rotate(
         images, 15 * severity, axes=(2, 1), reshape=False, order=1, mode="constant"
     )
 

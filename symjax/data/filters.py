@@ -3,8 +3,8 @@
 from typing import TypeAlias
 
 import numpy as np
+import scipy  # Its parts are imported where they are used first.
 from jaxtyping import Float
-from scipy import ndimage
 
 
 Images: TypeAlias = Float[np.ndarray, "_image _row _column _channel"]
@@ -53,7 +53,7 @@ def unit(images: Images) -> float:
 
 def convolve(images: Images, kernel: np.ndarray) -> Images:
     """Apply one kernel to every channel; beyond the edges the image is mirrored."""
-    return ndimage.convolve(images, kernel[None, :, :, None], mode="reflect")
+    return scipy.ndimage.convolve(images, kernel[None, :, :, None], mode="reflect")
 
 
 def separable(images: Images, rows: np.ndarray, columns: np.ndarray) -> Images:

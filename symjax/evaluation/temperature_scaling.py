@@ -10,8 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its parts are imported where they are used first.
 from jaxtyping import Array, Float, Integer
-from scipy import optimize
 
 from symjax.evaluation import arguments
 
@@ -49,7 +49,7 @@ def fit(
         return 1 / _MOST
     if slope(limit) <= 0:
         return _MOST
-    found = optimize.root_scalar(slope, bracket=(-limit, limit), xtol=1e-6)
+    found = scipy.optimize.root_scalar(slope, bracket=(-limit, limit), xtol=1e-6)
     return math.exp(found.root)
 
 

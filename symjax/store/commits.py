@@ -1,12 +1,15 @@
 """The small record that says how much of a run counts, and when it may say so."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symjax import hosts
-from symjax.store import states
 from symjax.store.bucket_states import BucketSaving
 from symjax.store.buckets import Place
 from symjax.store.files import StoreError, read_json, write_json
+
+
+if TYPE_CHECKING:
+    from symjax.store.states import Saving
 
 
 class Commit(NamedTuple):
@@ -92,7 +95,7 @@ class Ledger:
     def __init__(self, path: Place) -> None:
         self.path = path
         self.last = read(path)
-        self._saving: states.Saving | BucketSaving | None = None
+        self._saving: Saving | BucketSaving | None = None
         self._next: Commit | None = None
 
     def begin(self, record: Commit, state: Any) -> None:
@@ -105,6 +108,8 @@ class Ledger:
             record: What is to count then.
             state: Pytree of arrays, typed PRNG keys included.
         """
+        from symjax.store import states  # Its Orbax takes long to import.
+
         hosts.barrier("draws")
         step = self.last.iteration if self.last.has_state else None
         if record.iteration != step:

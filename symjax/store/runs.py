@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from symjax import hosts
-from symjax.store import commits, environment, states
+from symjax.store import commits, environment
 from symjax.store.arrays import Group, Leaves, Selection
 from symjax.store.buckets import Place
 from symjax.store.commits import Commit, Ledger
@@ -195,6 +195,8 @@ class Run:
         Raises:
             StoreError: if no state was committed yet, or it can't be read.
         """  # noqa: DOC502
+        from symjax.store import states  # Its Orbax takes long to import.
+
         iteration = commits.require_state(self.path, self.committed)
         # Chunks that will be filled up must be whole: better told now than in hours.
         for group in (self.draw_arrays, self.info_arrays):
