@@ -18,7 +18,7 @@ PROBLEM = Problem(data="diabetes")
 WORDS = (
     "sample", "--data", "diabetes", "--widths", 2, "--num-chains", 2, "--num-draws", 12,
     "--noise", 1, "--start", "map", "--map-steps", 100,
-    "--hmc.trajectory-length", 0.3, "--hmc.num-warmup", 1,
+    "--hmc.trajectory-length", 0.6, "--hmc.num-warmup", 1,
 )  # fmt: skip
 
 
