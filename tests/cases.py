@@ -127,7 +127,7 @@ SAMPLERS = [
     Case(
         "split_hmc",
         lambda lp: split_hmc.build(
-            lp, step_size=0.3, trajectory_length=0.6, num_blocks=4, num_warmup=9
+            lp, step_size=0.1, trajectory_length=0.3, num_blocks=4, num_warmup=9
         ),
         loops=1,
         numbers=2,
