@@ -2,6 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+
+Trajectory: TypeAlias = Callable[[float, float], str]
+"""Options of HMC's start and leapfrogs, from temperature and prior variance."""
 
 
 def prior(family: str, variance: float) -> str:
@@ -19,27 +24,32 @@ def prior(family: str, variance: float) -> str:
     return f"{family}--prior-scale {scale:.7g}"
 
 
-def by_length(share: float, num_warmup: int) -> Callable[[float, float], str]:
-    """A share of the quarter turn under the prior, after a warm-up.
+COLD = "--start map --map-steps 1000 --map-learning-rate 1e-3"
+"""Where chains start below temperature 1. Draws of the prior there are small networks,
+and weights of zero a minimum of the energy that cold chains do not leave, even where a
+trained network is far more probable."""
+
+
+def by_length(share: float, start: str, cold: str = COLD) -> Trajectory:
+    """A share of the quarter turn under the prior; the warm-up adapts the step size.
 
     Args:
         share: Of the quarter turn.
-        num_warmup: Iterations that adapt the step size, at temperature 1 and above. It
-            takes more of them where it is colder: from the prior to where the
-            likelihood is high is as far, and a trajectory is sqrt(temperature) as long.
+        start: Where chains start, at temperature 1 and above.
+        cold: Where they do below.
     """
 
     def trajectory(temperature: float, variance: float) -> str:
         length = share * _quarter_turn(temperature, variance)
-        count = math.ceil(num_warmup / math.sqrt(min(temperature, 1.0)))
-        return f"--hmc.trajectory-length {length:.6g} --hmc.num-warmup {count}"
+        where = start if temperature >= 1 else cold
+        return f"{where} --hmc.trajectory-length {length:.6g}"
 
     return trajectory
 
 
 def by_leapfrogs(
     step_sizes: Mapping[float, float], num_leapfrogs: int, base: float
-) -> Callable[[float, float], str]:
+) -> Trajectory:
     """The published step size of each temperature, and as many leapfrogs of it.
 
     Args:

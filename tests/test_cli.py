@@ -114,6 +114,8 @@ def test_options_reach_the_chains(runs, tmp_path):
     assert np.all(wide < plain - 71 * np.log(10) + 71)
     assert store.open(runs / "sghmc").num_iterations == 50 + 20 * 5
     assert np.all(first("--start", "map", "--map-steps", 300) > plain + 10)
+    still = first("--start", "map", "--map-learning-rate", 1e-9)
+    np.testing.assert_allclose(still, plain, rtol=1e-5)
 
 
 def test_evaluate_writes_the_summary_beside_the_reference(runs, capsys):

@@ -130,6 +130,7 @@ def _check(command: Sample | Fit) -> None:
     checks.at_least(1, num_chains=command.num_chains, num_draws=command.num_draws)
     checks.at_least(1, thinning=command.thinning, map_steps=command.map_steps)
     checks.positive(max_minutes=command.max_minutes)
+    checks.positive(map_learning_rate=command.map_learning_rate)
     estimates.check(command)
     warmups.check(command)
 

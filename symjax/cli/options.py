@@ -93,6 +93,8 @@ class Sample:
             temperature T it is multiplied by the root of T, which makes it a draw of
             the prior at T where that is normal.
         map_steps: Optimisation steps before a chain starts, for --start map.
+        map_learning_rate: Of Adam, for --start map; it falls to zero along a cosine.
+            Under a narrow prior, large ones can end at the network of zeros.
         warmup: auto picks the first step size and the warm-up of a Hamiltonian sampler
             from the prior and the curvature at the starts, and says why; what you give
             stays as it is.
@@ -147,6 +149,7 @@ class Sample:
     max_minutes: float | None = None
     start: Literal["map", "init", "prior"] = "map"
     map_steps: int = 500
+    map_learning_rate: float = 1e-2
     warmup: Literal["given", "auto"] = "given"
     restart_stuck: bool = False
     bias_check: bool = True

@@ -52,7 +52,11 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     if isinstance(command, Fit) or command.start == "init" or not optimised:
         return params
     # One optimised start for each chain, from its own initialisation.
-    options = Ensemble(num_steps=command.map_steps, batch_size=None)
+    options = Ensemble(
+        num_steps=command.map_steps,
+        learning_rate=command.map_learning_rate,
+        batch_size=None,
+    )
     fitted = run.fit(
         map_key,
         fitting.build_ensemble(options, built),
