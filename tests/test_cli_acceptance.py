@@ -1,6 +1,7 @@
 """What is said of a run that accepted less than its warm-up aimed at."""
 
 import re
+from collections import namedtuple
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_only_iterations_after_the_warm_up_count(after, count, is_said):
     hmc = Sample(PROBLEM, "hmc", hmc=Hmc(num_warmup=50))
     info = SimpleNamespace(acceptance_rate=rates)
     assert bool(describe_shortfall(hmc, info, 50)) == is_said
+
+
+def test_chains_that_stand_still_do_not_count():
+    rates = np.repeat([[0.0], [0.9]], 40, axis=1)
+    Info = namedtuple("Info", ["acceptance_rate", "is_accepted"])
+    hmc = Sample(PROBLEM, "hmc", hmc=Hmc(num_warmup=5))
+    one = Info(rates, rates > 0.5)
+    assert not describe_shortfall(hmc, one, 5)
+    none = Info(0 * rates, np.zeros_like(rates, bool))
+    assert not describe_shortfall(hmc, none, 5)
+    moving = Info(0.5 * np.ones_like(rates), np.ones_like(rates, bool))
+    assert describe_shortfall(hmc, moving, 5)
+    assert not describe_shortfall(hmc, moving, 40)
 
 
 def test_nothing_is_said_where_nothing_was_aimed_at():
