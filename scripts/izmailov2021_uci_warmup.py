@@ -188,16 +188,15 @@ def _say(done: int, passed: float, info: Any, scale: Any) -> None:
 
 
 def _raise_if_stopped(asked: Signal, kept: store.Run) -> None:
-    """End a warm-up that was asked to and is not over.
+    """End a warm-up that was asked to, also after its last block: chains follow.
 
     Raises:
         Stopped: saying how far it is.
     """  # noqa: DOC502
-    done = kept.committed
-    if asked.kind and not done.finished:
+    if asked.kind:
         kind = Preempted if asked.kind == Signal.TERMINATE else Stopped
         raise kind(
-            f"Stopped at iteration {done.iteration} of the warm-up's "
+            f"Stopped at iteration {kept.committed.iteration} of the warm-up's "
             f"{kept.num_iterations}, all of it saved."
         )
 

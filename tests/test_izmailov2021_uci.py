@@ -333,7 +333,7 @@ def test_hmc_that_is_stopped_at_any_moment_ends_as_if_it_had_not_been(
             if isinstance(state.split, jax.core.Tracer):
                 return advance(key, state)
             calls.append("block")
-            if calls.count("block") == 3:
+            if calls.count("block") in (3, 7):
                 os.kill(os.getpid(), signal.SIGTERM)
             if calls.count("block") == 5:
                 raise MemoryError
@@ -353,6 +353,9 @@ def test_hmc_that_is_stopped_at_any_moment_ends_as_if_it_had_not_been(
         patch.setattr(run.loop, "SAVE_SECONDS", 0)
         with pytest.raises(MemoryError):
             scripts.hmc.sample_hmc(stopped)
+    # Its last block: nothing is left to do, but the chains must not begin.
+    with pytest.raises(run.Preempted, match="iteration 60 of the warm-up's 60"):
+        scripts.hmc.sample_hmc(stopped)
     # Its run is laid out, but has no state yet.
     with monkeypatch.context() as patch:
         patch.setattr(run.loop, "_start", lambda programs: 1 / 0)
@@ -438,6 +441,21 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["uci", "--data", "yatch"])
     with pytest.raises(SystemExit, match="must be of boston, .* got yatch"):
         scripts.main.main()
+
+
+def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
+    scripts, tmp_path, monkeypatch, capsys
+):
+    def reproduce(task, method):
+        raise scripts.main.Preempted("Stopped.")
+
+    monkeypatch.setattr(scripts.main, "reproduce", reproduce)
+    words = f"uci --scale tiny --data diabetes --methods hmc --out {tmp_path}"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(SystemExit) as ended:
+        scripts.main.main()
+    assert ended.value.code == 42
+    assert "diabetes, hmc: Stopped. Call again" in capsys.readouterr().err
 
 
 def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
