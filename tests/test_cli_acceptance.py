@@ -41,6 +41,14 @@ def test_low_acceptance_is_said_with_its_reasons(
     assert said in out
 
 
+def test_a_run_leaves_out_its_own_warm_up(tmp_path, monkeypatch):
+    left_out = []
+    note = lambda command, info, num_discarded: left_out.append(num_discarded) or []
+    monkeypatch.setattr("symjax.cli.acceptance.describe_shortfall", note)
+    symjax(*WORDS, "--hmc.step-size", 0.002, "--out", tmp_path / "run")
+    assert left_out == [1]
+
+
 @pytest.mark.parametrize(
     ("after", "count", "is_said"),
     [(0.64, 10, True), (0.66, 10, False), (0.0, 9, False)],
