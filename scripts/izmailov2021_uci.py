@@ -61,6 +61,8 @@ import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
 from symjax import checks
+from symjax.cli import ending
+from symjax.launching import PREEMPTED
 from symjax.run import Preempted, Stopped
 
 
@@ -147,8 +149,9 @@ def main():
             began = time.monotonic()
             try:
                 reproduce(task, method)
-            except Preempted:
-                raise
+            except Preempted as reason:
+                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
+                ending.fail("\n".join(stopped), PREEMPTED)
             except Stopped as reason:
                 limit = task.minutes if method == "hmc" else None
                 if limit is None or time.monotonic() - began < 60 * limit:

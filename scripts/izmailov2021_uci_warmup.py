@@ -70,31 +70,33 @@ def find(
     kept = opened(task, folder) or _create(task, folder, begin, advance)
     with store.hold(kept.path):
         now = _first(task, kept, mesh, begin, average)
-    history = _positions(kept, np.asarray(now.state.split))
-    began = saved_at = time.monotonic()
-    with store.hold(kept.path), stop_signal(is_taken=True) as asked:
-        while not kept.committed.finished:
-            block = len(history) + 1
-            state, info = advance(jax.random.fold_in(key, block), now.state)
-            now = now._replace(state=state)
-            history.append(jax.device_get(_network(state)))
-            passed = time.monotonic() - began
-            is_late = seconds is not None and passed > seconds
-            is_last = is_late or block * BLOCK >= task.setting.num_warmup
-            if is_last or block & (block - 1) == 0:
-                information = average(history[len(history) // 2 :])
-                now = _renewed(task.problem, now, information, mesh, begin)
-                _say(block * BLOCK, passed, info, now.scale)
-            info = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), info)
-            position = jax.tree.map(lambda leaf: leaf[:, None], history[-1]["network"])
-            kept.append(position, block - 1, info, (block - 1) * BLOCK)
-            is_due = time.monotonic() - saved_at > loop.SAVE_SECONDS
-            if is_last or asked.kind or is_due:
-                kept.commit(
-                    now, iteration=block * BLOCK, num_draws=block, finished=is_last
+        history = _positions(kept, np.asarray(now.state.split))
+        began = saved_at = time.monotonic()
+        with stop_signal(is_taken=True) as asked:
+            while not kept.committed.finished:
+                block = len(history) + 1
+                state, info = advance(jax.random.fold_in(key, block), now.state)
+                now = now._replace(state=state)
+                history.append(jax.device_get(_network(state)))
+                passed = time.monotonic() - began
+                is_late = seconds is not None and passed > seconds
+                is_last = is_late or block * BLOCK >= task.setting.num_warmup
+                if is_last or block & (block - 1) == 0:
+                    information = average(history[len(history) // 2 :])
+                    now = _renewed(task.problem, now, information, mesh, begin)
+                    _say(block * BLOCK, passed, info, now.scale)
+                info = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), info)
+                position = jax.tree.map(
+                    lambda leaf: leaf[:, None], history[-1]["network"]
                 )
-                saved_at = time.monotonic()
-            _raise_if_stopped(asked, kept)
+                kept.append(position, block - 1, info, (block - 1) * BLOCK)
+                is_due = time.monotonic() - saved_at > loop.SAVE_SECONDS
+                if is_last or asked.kind or is_due:
+                    kept.commit(
+                        now, iteration=block * BLOCK, num_draws=block, finished=is_last
+                    )
+                    saved_at = time.monotonic()
+                _raise_if_stopped(asked, kept)
     return _network(now.state) | {"factor": now.state.factor}, kept.committed.iteration
 
 
@@ -188,16 +190,15 @@ def _say(done: int, passed: float, info: Any, scale: Any) -> None:
 
 
 def _raise_if_stopped(asked: Signal, kept: store.Run) -> None:
-    """End a warm-up that was asked to and is not over.
+    """End a warm-up that was asked to, also after its last block: chains follow.
 
     Raises:
         Stopped: saying how far it is.
     """  # noqa: DOC502
-    done = kept.committed
-    if asked.kind and not done.finished:
+    if asked.kind:
         kind = Preempted if asked.kind == Signal.TERMINATE else Stopped
         raise kind(
-            f"Stopped at iteration {done.iteration} of the warm-up's "
+            f"Stopped at iteration {kept.committed.iteration} of the warm-up's "
             f"{kept.num_iterations}, all of it saved."
         )
 

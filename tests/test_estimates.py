@@ -89,6 +89,10 @@ def test_a_measured_gradient_is_that_of_one_chain_on_one_device(monkeypatch, cap
     [
         ((*WORDS[:-1], "--estimate.devices", 8), "`--estimate.devices`: only --dry-"),
         ((*WORDS[:-1], "--estimate.gradient-ms", 8), "`--estimate.gradient-ms`: only"),
+        (
+            (*WORDS[:-1], "--estimate.devices", 8, "--estimate.kind", "v5e"),
+            "`--estimate.devices` and `--estimate.kind`: only",
+        ),
         ((*WORDS, "--estimate.devices", 0), "devices"),
         ((*WORDS, "--estimate.devices", 427), "at most 426, so that"),
         ((*WORDS, "--estimate.gradient-ms", -1), "gradient_ms"),

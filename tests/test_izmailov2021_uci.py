@@ -333,9 +333,9 @@ def test_hmc_that_is_stopped_at_any_moment_ends_as_if_it_had_not_been(
             if isinstance(state.split, jax.core.Tracer):
                 return advance(key, state)
             calls.append("block")
-            if calls.count("block") == 3:
+            if calls.count("block") in (4, 8):
                 os.kill(os.getpid(), signal.SIGTERM)
-            if calls.count("block") == 5:
+            if calls.count("block") in (1, 6):
                 raise MemoryError
             return advance(key, state)
 
@@ -347,26 +347,65 @@ def test_hmc_that_is_stopped_at_any_moment_ends_as_if_it_had_not_been(
 
     monkeypatch.setattr(scripts.warmup, "_programs", programs)
     monkeypatch.setattr(scripts.warmup, "descend", descending)
+    with pytest.raises(MemoryError):
+        scripts.hmc.sample_hmc(stopped)
     with pytest.raises(run.Preempted, match="iteration 30 of the warm-up's 60"):
         scripts.hmc.sample_hmc(stopped)
     with monkeypatch.context() as patch:
         patch.setattr(run.loop, "SAVE_SECONDS", 0)
         with pytest.raises(MemoryError):
             scripts.hmc.sample_hmc(stopped)
+    # Its last block: nothing is left to do, but the chains must not begin.
+    with pytest.raises(run.Preempted, match="iteration 60 of the warm-up's 60"):
+        scripts.hmc.sample_hmc(stopped)
     # Its run is laid out, but has no state yet.
     with monkeypatch.context() as patch:
         patch.setattr(run.loop, "_start", lambda programs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             scripts.hmc.sample_hmc(stopped)
-    other = stopped._replace(config={"data": "other"})
     with pytest.raises(SystemExit, match="hmc was made with other options"):
-        scripts.hmc.sample_hmc(other)
+        scripts.hmc.sample_hmc(stopped._replace(config={"data": "other"}))
     found = scripts.hmc.sample_hmc(stopped)
-    # The fifth block was begun twice.
-    assert calls == ["descent", *["block"] * 7]
+    # The first block and the fifth were begun twice, the descent once.
+    assert calls == ["descent", *["block"] * 8]
     jax.tree.map(np.testing.assert_array_equal, found.draws, expected.draws)
     assert found.told == expected.told
     assert [path.name for path in stopped.runs.iterdir()] == ["hmc"]
+
+
+def test_mass_matrices_are_of_the_later_half_of_positions_and_in_good_time(
+    scripts, linear, tmp_path, monkeypatch
+):
+    problem, scale = linear[0], scripts.main.SCALES["tiny"]
+    setting = scripts.methods.Setting(problem.prior_variance, 20, 3, 60, 20, 1)
+    rest = setting, jax.random.key(0), {}, tmp_path, tmp_path
+    task = scripts.methods.Task(problem, scale, *rest, 2.0)
+    make, averaged = scripts.warmup._averager, []
+
+    def averager(problem):
+        average = make(problem)
+        return lambda some: averaged.append(len(some)) or average(some)
+
+    monkeypatch.setattr(scripts.warmup, "_averager", averager)
+    mesh = scripts.methods.mesh_of(scripts.methods.starts(task, scale.num_chains))
+    for seconds, iterations, numbers in (
+        # Of the descent, and of blocks 1, 2, 4 and the last.
+        (None, 60, [1, 1, 1, 2, 3]),
+        (1e-9, 10, [1, 1]),
+    ):
+        averaged.clear()
+        folder = tmp_path / str(iterations)
+        _, done = scripts.warmup.find(task, jax.random.key(0), folder, mesh, seconds)
+        assert done == iterations
+        assert averaged == numbers
+    # Another program's blocks must not be written over.
+    with store.hold(folder), pytest.raises(store.StoreError, match="being written by"):
+        scripts.warmup.find(task, jax.random.key(0), folder, mesh, None)
+    given = []
+    monkeypatch.setattr(scripts.warmup, "find", lambda *rest: given.append(rest) or 1)
+    with pytest.raises(TypeError):
+        scripts.hmc.sample_hmc(task)
+    assert given[0][-1] == pytest.approx(36)
 
 
 def test_a_warm_up_of_other_options_is_refused(scripts, linear, tmp_path):
@@ -438,6 +477,21 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["uci", "--data", "yatch"])
     with pytest.raises(SystemExit, match="must be of boston, .* got yatch"):
         scripts.main.main()
+
+
+def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
+    scripts, tmp_path, monkeypatch, capsys
+):
+    def reproduce(task, method):
+        raise scripts.main.Preempted("Stopped.")
+
+    monkeypatch.setattr(scripts.main, "reproduce", reproduce)
+    words = f"uci --scale tiny --data diabetes --methods hmc --out {tmp_path}"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(SystemExit) as ended:
+        scripts.main.main()
+    assert ended.value.code == 42
+    assert "diabetes, hmc: Stopped. Call again" in capsys.readouterr().err
 
 
 def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
@@ -544,3 +598,39 @@ def test_factors_are_roots_of_the_inverse_mass_matrix(scripts):
         expected = 4 * rows.T @ rows + scripts.warmup.FLOOR / 0.5 * np.eye(3)
         root = factors[i].astype(float) / size
         np.testing.assert_allclose(root.T @ expected @ root, np.eye(3), atol=0.01)
+
+
+def test_of_many_positions_every_nth_is_averaged_over(scripts, linear, monkeypatch):
+    def information(problem, start, train):
+        return jnp.full((2, 2), start["network"]["w"][0], float)
+
+    monkeypatch.setattr(scripts.warmup, "_information", information)
+    average = scripts.warmup._averager(linear[0])
+    positions = [
+        {"network": {"w": np.full((2, 2), i**2, np.float32)}, "split": np.arange(2)}
+        for i in range(41)
+    ]
+    for count, step in ((1, 1), (20, 1), (21, 2), (41, 3)):
+        expected = np.mean(np.arange(0, count, step) ** 2)
+        np.testing.assert_allclose(average(positions[:count]), expected, rtol=1e-6)
+
+
+def test_a_new_mass_matrix_has_the_step_size_that_was_found(scripts, linear, tmp_path):
+    problem, scale = linear[0], scripts.main.SCALES["tiny"]
+    setting = scripts.methods.Setting(problem.prior_variance, 20, 3, 60, 20, 1)
+    rest = setting, jax.random.key(0), {}, tmp_path, tmp_path, None
+    task = scripts.methods.Task(problem, scale, *rest)
+    first = scripts.methods.starts(task, scale.num_chains)
+    begin, advance = scripts.warmup._programs(task)
+    information = np.tile(np.eye(2), (len(first["split"]), 1, 1))
+    factor = scripts.warmup._factors(problem, information, 0.01)
+    state, _ = advance(jax.random.key(1), begin(first | {"factor": factor}))
+    now = scripts.warmup.Progress(state, np.full(len(factor), 0.01, np.float32))
+    mesh = scripts.methods.mesh_of(first)
+    new = scripts.warmup._renewed(problem, now, information, mesh, begin)
+    found = np.exp(state.inner.adaptation.averaging.log_step_size_avg)
+    assert np.all(found > 1.05)
+    np.testing.assert_allclose(new.scale, 0.01 * found, rtol=1e-5)
+    ratio = new.state.factor[:, 0, 0] / factor[:, 0, 0]
+    np.testing.assert_allclose(ratio, found, rtol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, new.state.position, now.state.position)

@@ -96,6 +96,15 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
+def test_cold_warm_ups_are_as_much_longer_as_their_trajectories_are_shorter():
+    parts, papers = load("izmailov2021_parts"), load("papers")
+    experiment = load("izmailov2021_imdb").EXPERIMENTS["small"]
+    found = parts.runs(experiment, parts.Options(parts=("temperatures",)))
+    for name, number in (("hmc", 40), ("temperature-0.1", 127), ("temperature-10", 40)):
+        command = papers.parse(shlex.split(found[name]))
+        assert command.hmc.num_warmup == number
+
+
 @pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
 def test_another_prior_variance_is_that_of_the_run_and_its_quarter_turn(name):
     parts, papers = load("izmailov2021_parts"), load("papers")

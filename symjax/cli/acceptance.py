@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from symjax.cli.options import Sample
+from symjax.run import trouble
 
 
 SHORTFALL = 0.15
@@ -20,7 +21,8 @@ def describe_shortfall(command: Sample, info: Any, num_discarded: int) -> list[s
     Args:
         command: What was run; nothing is said where no step size was adapted.
         info: Info with `acceptance_rate`, fields `(chain, iteration)`.
-        num_discarded: First iterations, which do not count.
+        num_discarded: First iterations, which do not count; nor do chains that stand
+            still, of which others speak.
 
     Returns:
         One sentence or none.
@@ -29,7 +31,11 @@ def describe_shortfall(command: Sample, info: Any, num_discarded: int) -> list[s
     target = getattr(options, "target_acceptance", None)
     if target is None or not options.num_warmup:
         return []
-    rates = info.acceptance_rate[:, num_discarded:]
+    num_iterations = info.acceptance_rate.shape[1]
+    if num_iterations <= num_discarded:
+        return []
+    stuck = trouble.find_stuck_chains(info, num_discarded, num_iterations)
+    rates = np.delete(info.acceptance_rate, stuck, axis=0)[:, num_discarded:]
     if rates.size < LEAST or np.mean(rates) >= target - SHORTFALL:
         return []
     precision = command.problem.force_precision
@@ -39,8 +45,8 @@ def describe_shortfall(command: Sample, info: Any, num_discarded: int) -> list[s
         "steps are in vain, as they would not be with --force-precision float32"
     )
     return [
-        f"{np.mean(rates):.0%} of proposals were accepted, where the warm-up aimed at "
+        f"Acceptance was {np.mean(rates):.0%}, where the warm-up aimed at "
         f"{target:.0%}. The draws are sound, but cost more than they need: the warm-up "
-        f"of {options.num_warmup} iterations ended while the chains were on their way "
-        f"to narrower places, and could be longer{rounding if is_rounded else ''}."
+        f"of {options.num_warmup} iterations ended with steps too large for where the "
+        f"chains are now, and could be longer{rounding if is_rounded else ''}."
     ]

@@ -33,7 +33,7 @@ def check(command: Sample) -> None:
         ]
         raise ValueError(
             f"{' and '.join(given)}: only --dry-run says what other devices would "
-            "take. Add it, or leave them out."
+            "take. Add it, or leave out `--estimate`."
         )
     size = methods.batch_size(command)
     if size is not None:
