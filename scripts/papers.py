@@ -21,6 +21,7 @@ from rich.console import Console
 from symjax import data, run, store
 from symjax.cli import Command, chains, ending, results
 from symjax.data.sources import did_you_mean
+from symjax.launching import PREEMPTED
 
 
 def start(main: Callable[[], None]) -> None:
@@ -90,7 +91,8 @@ def execute(
         was over before the first draw, or draws left the finite numbers.
 
     Raises:
-        SystemExit: if the folder holds a run of other options, or a signal came.
+        SystemExit: if the folder holds a run of other options, or a signal came: with
+            42 after SIGTERM.
     """
     console.rule(path.name, align="left")
     limit = "" if minutes is None else f" --max-minutes {minutes:g}"
@@ -110,6 +112,8 @@ def execute(
     start = time.monotonic()
     try:
         chains.execute(command, console)
+    except run.Preempted as stopped:
+        ending.fail(f"{stopped}\nOr call this program again.", PREEMPTED)
     except run.Stopped as stopped:
         if minutes is None or time.monotonic() - start < 60 * minutes:
             raise SystemExit(f"{stopped}\nOr call this program again.") from None

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from sklearn.metrics import average_precision_score, roc_curve
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
 from symjax.cli.problem import Problem
+from symjax.run import Preempted, Stopped
 from symjax.samplers import izmailov2021
 
 
@@ -96,13 +98,24 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
-def test_cold_warm_ups_are_as_much_longer_as_their_trajectories_are_shorter():
+@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
+def test_cold_chains_start_at_trained_networks(name):
     parts, papers = load("izmailov2021_parts"), load("papers")
-    experiment = load("izmailov2021_imdb").EXPERIMENTS["small"]
-    found = parts.runs(experiment, parts.Options(parts=("temperatures",)))
-    for name, number in (("hmc", 40), ("temperature-0.1", 127), ("temperature-10", 40)):
-        command = papers.parse(shlex.split(found[name]))
-        assert command.hmc.num_warmup == number
+    found = parts.runs(load(name).EXPERIMENTS["small"], parts.Options())
+    commands = {
+        run: papers.parse(shlex.split(words))
+        for run, words in found.items()
+        if run == "hmc" or run.startswith(("temperature", "variance", "prior"))
+    }
+    starts = {
+        temperature: {
+            (command.start, command.map_learning_rate)
+            for command in commands.values()
+            if (command.problem.temperature < 1) == (temperature == "cold")
+        }
+        for temperature in ("cold", "warm")
+    }
+    assert starts == {"cold": {("map", 1e-3)}, "warm": {("prior", 1e-2)}}
 
 
 @pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
@@ -125,6 +138,23 @@ def test_the_time_of_a_gradient_is_refused_where_nothing_is_planned(name, tmp_pa
     with pytest.raises(SystemExit, match=r"`--gradient-ms` .* add --dry-run"):
         run(name, "--gradient-ms", 148, "--out", tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("error", "code"), [(Preempted, 42), (Stopped, None)])
+def test_a_signal_ends_a_program_with_what_a_restart_mends(
+    error, code, monkeypatch, tmp_path, capsys
+):
+    papers = load("papers")
+
+    def execute(command, console):
+        raise error("Stopped at draw 3.")
+
+    monkeypatch.setattr(papers.chains, "execute", execute)
+    with pytest.raises(SystemExit) as ended:
+        papers.execute("sample --data wine", tmp_path / "run", Console())
+    said = capsys.readouterr().err if code else ended.value.code
+    assert re.search(r"Stopped at draw 3\.\s+Or call this program again", said)
+    assert code is None or ended.value.code == code
 
 
 def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):
