@@ -374,9 +374,15 @@ def test_sums_over_devices_are_taken_once_a_leapfrog(scripts):
     jax.tree.map(halved, adding(), starts)
 
 
-def test_chains_make_all_transitions_in_one_call(scripts):
+def test_chains_make_all_transitions_in_one_call(scripts, monkeypatch):
     module, problems = scripts("benchmarks.chains"), scripts("benchmarks.problems")
-    problem = problems.build("digits", "tiny")
+    problem, build = problems.build("digits", "tiny"), module.hmc.build
+
+    def noted(*arguments, num_steps, **options):
+        assert num_steps == 3
+        return build(*arguments, num_steps=num_steps, **options)
+
+    monkeypatch.setattr(module.hmc, "build", noted)
     for num_transitions in (1, 4):
         options = module.Chains(num_leapfrogs=3, num_transitions=num_transitions)
         call, _ = module._program(problem, 2, (1, 1), options)
