@@ -119,14 +119,15 @@ def build(
     begin, average, final = dual_averaging_adaptation(
         target_acceptance, gamma=ADAPTATION_GAMMA
     )
+    begin_at = partial(_begin_at, begin)
     kind = _check_mass_matrix(inverse_mass_matrix, num_warmup)
+    is_long = num_warmup >= _LONG and not kind
+    anew = [num_warmup // 4, num_warmup // 2] if is_long else []
+    fit = partial(_fit, average, final, begin_at, np.array(anew, int), num_warmup)
     made = {"diagonal": windows.diagonal, "low_rank": windows.low_rank}
     window = made.get(kind, windows.fixed)()
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
-    begin_at = partial(_begin_at, begin)
     learn = partial(_learn, window, begin_at, final)
-    is_long = num_warmup >= _LONG and not kind
-    anew = np.array([num_warmup // 4, num_warmup // 2])
 
     def init(params: Params) -> Adaptation:
         first = jnp.asarray(step_size, float)
@@ -141,14 +142,7 @@ def build(
     ) -> Adaptation:
         if not num_warmup:
             return adaptation
-        averaging = average(adaptation.averaging, acceptance_rate)
-        tried = jnp.exp(averaging.log_step_size)
-        if is_long:
-            is_anew = jnp.isin(iteration + 1, anew)
-            averaging = _where(is_anew, begin_at(tried), averaging)
-        # A chain still on its way down has an average that nothing is accepted at.
-        last = jnp.minimum(final(averaging), tried)
-        size = jnp.where(iteration + 1 >= num_warmup, last, tried)
+        size, averaging = fit(adaptation.averaging, iteration, acceptance_rate)
         new = adaptation._replace(step_size=size, averaging=averaging)
         if kind:
             clock = jnp.minimum(same_in_all_chains(iteration), num_warmup - 1)
@@ -163,6 +157,27 @@ def build(
         return adaptation.inverse_mass_matrix if kind else inverse_mass_matrix
 
     return Warmup(init, update, mass_matrix)
+
+
+def _fit(
+    average: Callable[[Any, Any], DualAveragingAdaptationState],
+    final: Callable[[DualAveragingAdaptationState], Any],
+    begin_at: Callable[[Any], DualAveragingAdaptationState],
+    anew: Int[np.ndarray, " _begun"],
+    num_warmup: int,
+    averaging: DualAveragingAdaptationState,
+    iteration: Int[Array, ""],
+    acceptance_rate: Float[Array, ""],
+) -> tuple[Float[Array, ""], DualAveragingAdaptationState]:
+    """The next step size, after an acceptance; dual averaging begins anew at `anew`."""
+    averaging = average(averaging, acceptance_rate)
+    tried = jnp.exp(averaging.log_step_size)
+    if anew.size:
+        is_anew = jnp.isin(iteration + 1, anew)
+        averaging = _where(is_anew, begin_at(tried), averaging)
+    # A chain still on its way down has an average that nothing is accepted at.
+    last = jnp.minimum(final(averaging), tried)
+    return jnp.where(iteration + 1 >= num_warmup, last, tried), averaging
 
 
 def _learn(
