@@ -61,8 +61,6 @@ import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
 from symjax import checks
-from symjax.cli import ending
-from symjax.launching import PREEMPTED
 from symjax.run import Preempted, Stopped
 
 
@@ -151,7 +149,7 @@ def main():
                 reproduce(task, method)
             except Preempted as reason:
                 stopped.append(f"{name}, {method}: {reason} Call again to go on.")
-                ending.fail("\n".join(stopped), PREEMPTED)
+                raise Preempted("\n".join(stopped)) from None
             except Stopped as reason:
                 limit = task.minutes if method == "hmc" else None
                 if limit is None or time.monotonic() - began < 60 * limit:

@@ -21,7 +21,6 @@ from rich.console import Console
 from symjax import data, run, store
 from symjax.cli import Command, chains, ending, results
 from symjax.data.sources import did_you_mean
-from symjax.launching import PREEMPTED
 
 
 def start(main: Callable[[], None]) -> None:
@@ -91,8 +90,8 @@ def execute(
         was over before the first draw, or draws left the finite numbers.
 
     Raises:
-        SystemExit: if the folder holds a run of other options, or a signal came: with
-            42 after SIGTERM.
+        Preempted: if SIGTERM came.
+        SystemExit: if the folder holds a run of other options, or another signal came.
     """
     console.rule(path.name, align="left")
     limit = "" if minutes is None else f" --max-minutes {minutes:g}"
@@ -113,7 +112,7 @@ def execute(
     try:
         chains.execute(command, console)
     except run.Preempted as stopped:
-        ending.fail(f"{stopped}\nOr call this program again.", PREEMPTED)
+        raise run.Preempted(f"{stopped}\nOr call this program again.") from None
     except run.Stopped as stopped:
         if minutes is None or time.monotonic() - start < 60 * minutes:
             raise SystemExit(f"{stopped}\nOr call this program again.") from None

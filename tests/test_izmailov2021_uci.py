@@ -489,7 +489,7 @@ def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
     words = f"uci --scale tiny --data diabetes --methods hmc --out {tmp_path}"
     monkeypatch.setattr("sys.argv", words.split())
     with pytest.raises(SystemExit) as ended:
-        scripts.main.main()
+        scripts.main.papers.start(scripts.main.main)
     assert ended.value.code == 42
     assert "diabetes, hmc: Stopped. Call again" in capsys.readouterr().err
 

@@ -150,7 +150,7 @@ def test_a_signal_ends_a_program_with_what_a_restart_mends(
         raise error("Stopped at draw 3.")
 
     monkeypatch.setattr(papers.chains, "execute", execute)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended, papers.ending.explained():
         papers.execute("sample --data wine", tmp_path / "run", Console())
     said = capsys.readouterr().err if code else ended.value.code
     assert re.search(r"Stopped at draw 3\.\s+Or call this program again", said)

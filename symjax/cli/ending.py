@@ -176,10 +176,11 @@ def end_by_error(error: Exception) -> NoReturn:
     """  # noqa: DOC502
     from symjax import hosts
     from symjax.hosts.meeting import NotAllCame
-    from symjax.run import Preempted
+    from symjax.run import Preempted, Stopped
 
     is_failure_of_runtime = hosts.count() > 1 and hosts.is_of_runtime(error)
-    if is_failure_of_runtime or not _is_explained(error):
+    is_explained = isinstance(error, Stopped) or _is_explained(error)
+    if is_failure_of_runtime or not is_explained:
         if hosts.count() > 1:
             hosts.end_with(error)
         raise error
