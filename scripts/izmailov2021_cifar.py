@@ -89,7 +89,8 @@ TINY = Experiment(
     problem="--model mlp --widths 4 --data digits",
     variance=VARIANCE,
     hmc="--num-chains 2 --hmc.num-warmup 10 --hmc.step-size 0.05",
-    trajectory=words.by_length(1.0, "--start init", "--start init"),
+    start="init",
+    trajectory=words.by_length(1.0),
     num_draws=10,
     num_swept=10,
     minutes=None,
@@ -104,6 +105,7 @@ TINY = Experiment(
     temperatures=(0.3,),
     variances=(),
     evaluation="--shift rotate --severities 3",
+    cools=True,
 )
 
 CYCLES = "--izmailov2021.cycle-epochs 100 --num-draws 60 --thinning 1000"
@@ -112,7 +114,8 @@ SMALL = Experiment(
     problem="--model lenet --data cifar10_lossless_subset --num-train 800",
     variance=VARIANCE,
     hmc="--num-chains 3 --warmup auto --hmc.num-warmup 150",
-    trajectory=words.by_length(0.5, "--start prior"),
+    start="prior",
+    trajectory=words.by_length(0.5),
     num_draws=1500,
     num_swept=200,
     minutes=20.0,
@@ -137,12 +140,14 @@ SMALL = Experiment(
     variances=(1 / 50, 2.0),
     evaluation="--shift gaussian_noise defocus_blur brightness contrast pixelate "
     "jpeg --severities 1 3 5 --ood noise permuted",
+    cools=True,
 )
 
 PAPER = Experiment(
     problem=f"--model resnet20_frn --data cifar10 --num-train {NUM_EXAMPLES}",
     variance=VARIANCE,
-    hmc="--num-chains 3 --start init --hmc.num-warmup 0 --hmc.num-unadjusted 50",
+    hmc="--num-chains 3 --hmc.num-warmup 0 --hmc.num-unadjusted 50",
+    start="init",
     trajectory=words.by_leapfrogs({1.0: 1e-5}, 70_248, VARIANCE),
     num_draws=240,
     num_swept=240,

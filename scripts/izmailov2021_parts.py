@@ -38,6 +38,7 @@ class Experiment(NamedTuple):
         problem: Options of every run: the network and the data.
         variance: Of the prior.
         hmc: Options of every run of HMC.
+        start: Where its chains start, but for those that `cools`.
         trajectory: Options of its leapfrogs, from temperature and prior variance.
         num_draws: Of a chain of the reference.
         num_swept: Of a chain at other temperatures and priors.
@@ -46,11 +47,17 @@ class Experiment(NamedTuple):
         temperatures: Beside 1.
         variances: Of the prior, beside `variance`.
         evaluation: Options of the report on corrupted test points; empty for none.
+        cools: Whether chains below temperature 1 start at the last draws of the next
+            warmer one. Draws of the prior there are small networks, and where they
+            start, chains stay at weights of zero, a minimum of the energy, even if
+            others are far more probable; optimised networks lie where it is so curved
+            that the chains hardly move.
     """
 
     problem: str
     variance: float
     hmc: str
+    start: str
     trajectory: Callable[[float, float], str]
     num_draws: int
     num_swept: int
@@ -59,6 +66,7 @@ class Experiment(NamedTuple):
     temperatures: tuple[float, ...]
     variances: tuple[float, ...]
     evaluation: str = ""
+    cools: bool = False
 
 
 class Row(NamedTuple):
@@ -180,10 +188,12 @@ def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
         minutes = most if words.startswith("sample --sampler hmc") else None
         if minutes is not None and name != REFERENCE:
             minutes /= 3
+        warmer = warmer_run(experiment, name)
         is_there = papers.execute(
             f"{words} {fixed}",
             out / name,
             console,
+            start=None if warmer is None else out / warmer,
             minutes=minutes,
             dry_run=options.dry_run,
             gradient_ms=options.gradient_ms if " hmc " in words else None,
@@ -197,8 +207,10 @@ def runs(experiment: Experiment, options: Options) -> dict[str, str]:
     base = experiment.variance
 
     def hmc(temperature: float, variance: float, family: str, num_draws: int) -> str:
+        cools = experiment.cools and temperature < 1
+        start = "" if cools else f"--start {experiment.start} "
         return (
-            f"sample --sampler hmc {experiment.hmc} --num-draws {num_draws} "
+            f"sample --sampler hmc {experiment.hmc} --num-draws {num_draws} {start}"
             f"{experiment.trajectory(temperature, variance)} "
             f"{prior(family, variance)} --temperature {temperature:g}"
         )
@@ -212,9 +224,21 @@ def runs(experiment: Experiment, options: Options) -> dict[str, str]:
         }
     for part in SWEPT:
         if part in options.parts:
-            for name, row in swept(experiment, part).items():
-                found.setdefault(name, hmc(*row.at, experiment.num_swept))
+            rows = swept(experiment, part)
+            # Warmer chains before those that start at their draws.
+            for name in sorted(rows, key=lambda name: -rows[name].at[0]):
+                found.setdefault(name, hmc(*rows[name].at, experiment.num_swept))
     return found
+
+
+def warmer_run(experiment: Experiment, name: str) -> str | None:
+    """The run at whose last draws that run starts, if it does at those of another."""
+    base = experiment.variance
+    warm = sorted({1.0, *(t for t in experiment.temperatures if t < 1)})
+    names = [_name(base, temperature, base, "normal") for temperature in warm]
+    if not experiment.cools or name not in names[:-1]:
+        return None
+    return names[names.index(name) + 1]
 
 
 def swept(experiment: Experiment, part: str) -> dict[str, Row]:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 
 Trajectory: TypeAlias = Callable[[float, float], str]
-"""Options of HMC's start and leapfrogs, from temperature and prior variance."""
+"""Options of HMC's leapfrogs, from temperature and prior variance."""
 
 
 def prior(family: str, variance: float) -> str:
@@ -24,25 +24,12 @@ def prior(family: str, variance: float) -> str:
     return f"{family}--prior-scale {scale:.7g}"
 
 
-COLD = "--start map --map-steps 1000 --map-learning-rate 1e-3"
-"""Where chains start below temperature 1. Draws of the prior there are small networks,
-and weights of zero a minimum of the energy that cold chains do not leave, even where a
-trained network is far more probable."""
-
-
-def by_length(share: float, start: str, cold: str = COLD) -> Trajectory:
-    """A share of the quarter turn under the prior; the warm-up adapts the step size.
-
-    Args:
-        share: Of the quarter turn.
-        start: Where chains start, at temperature 1 and above.
-        cold: Where they do below.
-    """
+def by_length(share: float) -> Trajectory:
+    """A share of the quarter turn under the prior; the warm-up adapts the step size."""
 
     def trajectory(temperature: float, variance: float) -> str:
         length = share * _quarter_turn(temperature, variance)
-        where = start if temperature >= 1 else cold
-        return f"{where} --hmc.trajectory-length {length:.6g}"
+        return f"--hmc.trajectory-length {length:.6g}"
 
     return trajectory
 

@@ -68,6 +68,7 @@ def execute(
     path: Path,
     console: Console,
     *,
+    start: Path | None = None,
     minutes: float | None = None,
     dry_run: bool = False,
     gradient_ms: float | None = None,
@@ -81,6 +82,7 @@ def execute(
         words: Of `symjax sample` or `symjax fit`.
         path: The run directory.
         console: Where the command is printed.
+        start: The run at whose last draws its chains start, if they do.
         minutes: Limit of a chain's time, which a run does not record.
         dry_run: Whether to show the plan only.
         gradient_ms: For the plan of a sampler, instead of timing a gradient.
@@ -94,7 +96,8 @@ def execute(
         SystemExit: if the folder holds a run of other options, or another signal came.
     """
     console.rule(path.name, align="left")
-    limit = "" if minutes is None else f" --max-minutes {minutes:g}"
+    limit = "" if start is None else f" --start {shlex.quote(str(start))}"
+    limit += "" if minutes is None else f" --max-minutes {minutes:g}"
     if dry_run and gradient_ms is not None and words.startswith("sample"):
         limit += f" --estimate.gradient-ms {gradient_ms:g}"
     typed = f"{words}{limit}"
@@ -108,13 +111,13 @@ def execute(
         command = type(command)(resume=path, **given)
     else:
         command = replace(command, out=path)
-    start = time.monotonic()
+    began = time.monotonic()
     try:
         chains.execute(command, console)
     except run.Preempted as stopped:
         raise run.Preempted(f"{stopped}\nOr call this program again.") from None
     except run.Stopped as stopped:
-        if minutes is None or time.monotonic() - start < 60 * minutes:
+        if minutes is None or time.monotonic() - began < 60 * minutes:
             raise SystemExit(f"{stopped}\nOr call this program again.") from None
         said = f"left out until the next call. {stopped}"
     except run.NonFiniteError as error:

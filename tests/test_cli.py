@@ -118,6 +118,56 @@ def test_options_reach_the_chains(runs, tmp_path):
     np.testing.assert_allclose(still, plain, rtol=1e-5)
 
 
+def test_chains_start_at_the_last_draws_of_a_run(runs, tmp_path):
+    """Of the chain of their number, or of the member, and also when it is resumed."""
+    options = (
+        "--data", "wine", "--widths", 4, "--hmc.num-steps", 1, "--hmc.num-warmup", 0,
+        "--hmc.step-size", 1e-9, "--num-draws", 2,
+    )  # fmt: skip
+    for name, number in (("hmc", 2), ("hmc", 1), ("ensemble", 2)):
+        out = tmp_path / f"{name}{number}"
+        symjax(
+            "sample", *options, "--num-chains", number, "--start", runs / name,
+            "--temperature", 0.1, "--out", out,
+        )  # fmt: skip
+        for leaf in (kept := store.open(runs / name)).leaves:
+            first = store.open(out).read_leaf(leaf)[:, 0]
+            last = kept.read_leaf(leaf)[:number, -1]
+            np.testing.assert_allclose(first, last, atol=1e-6)
+        symjax("sample", "--resume", out)
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "said"),
+    [
+        ("initt", (), "map, init, prior or the directory of a run.*Did you mean init?"),
+        ("hmc", ("--num-chains", 3), "`--num-chains` must be 2 or less"),
+        (
+            "hmc",
+            ("--widths", 5),
+            r"the leaf params/Dense_0/bias is \(4,\), here",
+        ),
+        ("empty", (), "must name a run with draws.*has none yet"),
+    ],
+)
+def test_starts_that_are_none_are_refused_before_a_directory_is_made(
+    start, more, said, runs, tmp_path, capsys
+):
+    options = ("--data", "wine", "--widths", 4, "--num-chains", 2, "--num-draws", 2)
+    where = runs / start if start == "hmc" else tmp_path / start
+    if start == "empty":
+        symjax(
+            "sample", *options, "--start", "init", "--hmc.num-warmup", 100000,
+            "--max-minutes", 1e-9, "--out", where, code=1,
+        )  # fmt: skip
+    symjax(
+        "sample", *options, *more, "--start", start if start == "initt" else where,
+        "--out", tmp_path / "run", code=2,
+    )  # fmt: skip
+    assert re.search(said, " ".join(capsys.readouterr().err.split()))
+    assert not (tmp_path / "run").exists()
+
+
 def test_evaluate_writes_the_summary_beside_the_reference(runs, capsys):
     symjax("evaluate", runs / "hmc", runs / "ensemble")
     assert (runs / "hmc" / "summary.json").exists()

@@ -98,24 +98,37 @@ def test_trajectories_are_as_long_as_the_published_commands_at_every_temperature
         assert made == pytest.approx(length, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
-def test_cold_chains_start_at_trained_networks(name):
+@pytest.mark.parametrize(
+    ("name", "warmer"),
+    [
+        ("izmailov2021_cifar", {"0.3": "hmc", "0.1": "temperature-0.3"}),
+        (
+            "izmailov2021_imdb",
+            {"0.3": "hmc", "0.1": "temperature-0.3", "0.03": "temperature-0.1"},
+        ),
+    ],
+)
+def test_cold_chains_start_at_draws_of_the_next_warmer(name, warmer, monkeypatch):
+    """Which are made before, at the temperature of the run and no other."""
     parts, papers = load("izmailov2021_parts"), load("papers")
-    found = parts.runs(load(name).EXPERIMENTS["small"], parts.Options())
-    commands = {
-        run: papers.parse(shlex.split(words))
-        for run, words in found.items()
-        if run == "hmc" or run.startswith(("temperature", "variance", "prior"))
+    made = {}
+
+    def execute(words, path, console, *, start, **other):
+        command = papers.parse(shlex.split(words))
+        assert start is None or start.name in made
+        made[path.name] = start and (str(start), command.problem.temperature)
+        assert start is None or "--start" not in words
+        if start is None and words.startswith("sample --sampler hmc"):
+            assert command.start == "prior"
+        return True
+
+    monkeypatch.setattr(parts.papers, "execute", execute)
+    parts.make(load(name).EXPERIMENTS["small"], parts.Options(), Path("out"))
+    cooled = {run: start for run, start in made.items() if start}
+    assert cooled == {
+        f"temperature-{temperature}": (f"out/{run}", float(temperature))
+        for temperature, run in warmer.items()
     }
-    starts = {
-        temperature: {
-            (command.start, command.map_learning_rate)
-            for command in commands.values()
-            if (command.problem.temperature < 1) == (temperature == "cold")
-        }
-        for temperature in ("cold", "warm")
-    }
-    assert starts == {"cold": {("map", 1e-3)}, "warm": {("prior", 1e-2)}}
 
 
 @pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])

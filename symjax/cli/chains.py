@@ -67,6 +67,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
         built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
+    starts.require(command, built)
     path = store.place(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
         store.claim(path)

@@ -7,13 +7,18 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from symjax import hosts, mesh as meshes, run
+from symjax import hosts, mesh as meshes, run, store, trees
 from symjax.cli import fitting
 from symjax.cli.fits import Ensemble
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
 from symjax.cli.problem import Problem
+from symjax.data.sources import did_you_mean
 from symjax.types import Params
+
+
+NAMED = ("map", "init", "prior")
+"""Starts that are made, not read from a run."""
 
 
 def num_chains(command: Sample | Fit) -> int:
@@ -51,6 +56,8 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     params = jax.lax.map(built.init, keys)
     if isinstance(command, Fit) or command.start == "init" or not optimised:
         return params
+    if command.start != "map":
+        return _last_draws(command, built)
     # One optimised start for each chain, from its own initialisation.
     options = Ensemble(
         num_steps=command.map_steps,
@@ -67,6 +74,48 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
         chains_at_once=command.processes.chains_at_once,
     )
     return jax.tree.map(lambda leaf: leaf[:, 0], fitted.draws)
+
+
+def require(command: Sample | Fit, built: Posterior) -> None:
+    """Require what `--start` names, before a directory is made.
+
+    Raises:
+        ValueError: if it names no run with a draw for each chain, of this network.
+    """
+    if isinstance(command, Fit) or command.start in NAMED:
+        return
+    path = store.place(command.start)
+    if not (path / "config.json").exists():
+        known = ", ".join(NAMED)
+        raise ValueError(
+            f"`--start` must be {known} or the directory of a run, got {path}, which "
+            f"is none.{did_you_mean(str(path), NAMED)}"
+        )
+    kept = store.open(path)
+    if not kept.committed.num_draws:
+        raise ValueError(f"`--start` must name a run with draws; {path} has none yet.")
+    if kept.num_chains < command.num_chains:
+        raise ValueError(
+            f"`--num-chains` must be {kept.num_chains} or less, the chains or members "
+            f"of {path} that `--start` names, got {command.num_chains}."
+        )
+    flat = zip(trees.paths(built.shapes), jax.tree.leaves(built.shapes), strict=True)
+    wanted = {name: leaf.shape for name, leaf in flat}
+    found = {name: leaf.shape for name, leaf in kept.leaves.items()}
+    for name in sorted(wanted | found):
+        if found.get(name) != wanted.get(name):
+            raise ValueError(
+                f"`--start` must name a run of the same network; in {path} the leaf "
+                f"{name} is {found.get(name, 'absent')}, here it is "
+                f"{wanted.get(name, 'absent')}."
+            )
+
+
+def _last_draws(command: Sample, built: Posterior) -> Params:
+    kept = store.open(command.start)
+    chains = slice(command.num_chains)
+    last = kept.read(chains=chains, draws=[-1], like=built.shapes)
+    return jax.tree.map(lambda leaf: leaf[:, 0], last)
 
 
 def free_path(command: Sample | Fit) -> Path:
