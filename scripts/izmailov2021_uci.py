@@ -61,7 +61,7 @@ import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
 from symjax import checks
-from symjax.run import Preempted, Stopped
+from symjax.run import OutOfTime, Stopped
 
 
 SETTINGS = {
@@ -144,21 +144,16 @@ def main():
     tasks = [(name, prepare(name, options)) for name in options.data]
     for name, task in tasks:
         for method in options.methods:
-            began = time.monotonic()
             try:
                 reproduce(task, method)
-            except Preempted as reason:
-                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
-                raise Preempted("\n".join(stopped)) from None
-            except Stopped as reason:
-                limit = task.minutes if method == "hmc" else None
-                if limit is None or time.monotonic() - began < 60 * limit:
-                    # A signal has asked for it, and not for the next method.
-                    stopped.append(f"{name}, {method}: {reason} Call again to go on.")
-                    raise SystemExit("\n".join(stopped)) from None
+            except OutOfTime:
                 # Of which the reason knows what the warm-up has left.
-                said = f"{limit:g} minutes were over before the first draw."
+                said = f"{task.minutes:g} minutes were over before the first draw."
                 stopped.append(f"{name}, {method}: {said} Call again to go on.")
+            except Stopped as reason:
+                # A signal has asked for it, and not for the next method.
+                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
+                raise type(reason)("\n".join(stopped)) from None
             except methods.Lost as reason:
                 stopped.append(f"{name}, {method}: {reason} It has no results.")
         scores.write_tables(options.out)

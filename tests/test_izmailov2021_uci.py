@@ -483,7 +483,7 @@ def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
     scripts, tmp_path, monkeypatch, capsys
 ):
     def reproduce(task, method):
-        raise scripts.main.Preempted("Stopped.")
+        raise run.Preempted("Stopped.")
 
     monkeypatch.setattr(scripts.main, "reproduce", reproduce)
     words = f"uci --scale tiny --data diabetes --methods hmc --out {tmp_path}"
@@ -501,21 +501,65 @@ def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
 
     def reproduce(task, method):
         calls.append(method)
-        raise scripts.main.Stopped("Over.")
+        raise reasons[0]("Stopped.")
 
     monkeypatch.setattr(scripts.main, "reproduce", reproduce)
     words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    monkeypatch.setattr("sys.argv", [*words, "--methods", "hmc", "--minutes", "1e-9"])
     over = "1e-09 minutes were over before the first draw."
-    for minutes, expected, message in (
-        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"], over),
-        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"], "Over."),
-        ([], ["ensemble"], "Over."),
+    for *reasons, expected, message in (
+        (run.OutOfTime, SystemExit, ["hmc", "hmc"], over),
+        (run.Stopped, run.Stopped, ["hmc"], "Stopped."),
     ):
         calls.clear()
-        monkeypatch.setattr("sys.argv", [*words, *minutes])
-        with pytest.raises(SystemExit, match=f": {message} Call again to go on"):
+        with pytest.raises(reasons[1], match=f": {message} Call again to go on"):
             scripts.main.main()
         assert calls == expected
+
+
+@pytest.mark.parametrize("moment", ["warm-up", "draws"])
+def test_ctrl_c_after_the_minutes_ends_the_program(
+    moment, scripts, tmp_path, monkeypatch, capsys
+):
+    """In the block or chunk after which the time is over, too."""
+    build, advance, sent = scripts.warmup._programs, run.loop._advance, []
+
+    def interrupt():
+        sent.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def programs(task):
+        begin, advance = build(task)
+
+        def interrupted(key, state):
+            is_traced = isinstance(state.split, jax.core.Tracer)
+            if not is_traced and moment == "warm-up":
+                interrupt()
+            return advance(key, state)
+
+        return begin, interrupted
+
+    def advancing(programs, plan, *rest):
+        # Of the run, not of the descent before it.
+        if moment == "draws" and plan.num_draws > 1:
+            interrupt()
+        return advance(programs, plan, *rest)
+
+    monkeypatch.setattr(scripts.warmup, "_programs", programs)
+    monkeypatch.setattr(run.loop, "_advance", advancing)
+    words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    monkeypatch.setattr("sys.argv", [*words, "--methods", "hmc", "--minutes", "1e-9"])
+    with pytest.raises(SystemExit) as ended:
+        scripts.main.papers.start(scripts.main.main)
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "diabetes, hmc: Stopped at iteration" in said
+    assert "minutes were over" not in said
+    # The second data set has not begun, and of the first nothing is lost.
+    assert len(sent) == 1
+    kept = store.open(tmp_path / "diabetes" / f"hmc{'-warmup' * (moment == 'warm-up')}")
+    assert kept.committed.iteration > 0
+    assert kept.committed.has_state
 
 
 def constant_networks(means, noises):
