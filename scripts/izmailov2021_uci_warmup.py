@@ -19,7 +19,7 @@ from izmailov2021_uci_methods import Task, descend, starts
 from izmailov2021_uci_problem import Problem
 from jax.flatten_util import ravel_pytree
 
-from symjax import mesh as meshes, store
+from symjax import mesh as meshes, store, warmup
 from symjax.run import loop
 from symjax.run.signals import raise_stopped, stop_signal
 
@@ -169,8 +169,8 @@ def _renewed(
     problem: Problem, now: Progress, information: np.ndarray, mesh: Any, begin: Any
 ) -> Progress:
     """Chains where they are, in the units of a new mass matrix."""
-    averaging = now.state.inner.adaptation.averaging
-    scale = np.asarray(now.scale) * np.exp(np.asarray(averaging.log_step_size_avg))
+    found = warmup.kept_step_size(now.state.inner.adaptation.averaging)
+    scale = np.asarray(now.scale) * np.asarray(found)
     start = _network(now.state) | {"factor": _factors(problem, information, scale)}
     start, scale = meshes.place_chains(mesh, (start, scale))
     return Progress(begin(start), scale)
