@@ -137,7 +137,8 @@ def _is_begun(words: str, path: Path) -> bool:
                 "it."
             )
         return True
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with store.explained("make the folder", path.parent, "Choose another --out."):
+        path.parent.mkdir(parents=True, exist_ok=True)
     store.write_json(file, kept | {path.name: words})
     return False
 

@@ -479,6 +479,43 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
         scripts.main.main()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--num-splits 0", "`num_splits` must be at least 1, got 0"),
+        ("--num-splits 21", "`num_splits` must be at most 20 .* `--splits reference`"),
+        ("--methods", "`methods` must be of ensemble, sgld, hmc, got none"),
+        (f"--seed {2**63}", f"`seed` must be .* at most 64 bits, got {2**63}"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(scripts, monkeypatch, words, message):
+    typed = f"uci --data diabetes yacht {words}"
+    monkeypatch.setattr("sys.argv", typed.split())
+    with pytest.raises(SystemExit, match=message):
+        scripts.main.main()
+
+
+def test_numbers_that_can_be_are_not_refused(scripts):
+    for options in (
+        {"data": ("diabetes",), "num_splits": 21},
+        {"data": ("yacht",), "num_splits": 21, "splits": "reference"},
+        {"num_splits": 20, "seed": -(2**63), "minutes": 1e-9},
+    ):
+        scripts.main.check(scripts.main.Options(**options))
+
+
+def test_a_folder_that_cannot_be_is_refused_before_hours_have_passed(
+    scripts, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    fit = lambda task: pytest.fail("Hours have passed.")
+    monkeypatch.setattr(scripts.methods, "fit_ensemble", fit)
+    words = f"uci --scale tiny --data diabetes --out {tmp_path / 'file'}"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(store.StoreError, match="Choose another"):
+        scripts.main.main()
+
+
 def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
     scripts, tmp_path, monkeypatch, capsys
 ):

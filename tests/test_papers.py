@@ -158,6 +158,12 @@ def test_a_signal_ends_a_program_with_what_a_restart_mends(
     assert ended.value.code == code
 
 
+def test_a_folder_that_cannot_be_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(store.StoreError, match=r"make the folder .*file.* Choose"):
+        load("papers").execute("sample", tmp_path / "file" / "hmc", Console())
+
+
 def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):
     parts = load("izmailov2021_parts")
     experiment, limits = load("izmailov2021_cifar").EXPERIMENTS["tiny"], {}
