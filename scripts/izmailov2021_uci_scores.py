@@ -184,7 +184,8 @@ def write_tables(out: Path) -> None:
         "mixture of the draws; of a Gaussian: with its mean and variance, as theirs. "
         "R-hat is that of the predictions: the share of them below 1.05, and what 99 % "
         "of them are below. ESS is their median, of all chains of a split. Seconds are "
-        "of all splits together; sgd is a member of the ensemble, and has its seconds."
+        "of all splits together, in the call that finished them; sgd is a member of "
+        "the ensemble, and has its seconds."
     )
     table = Table(title="Test sets, mean and standard error over splits")
     header = (
