@@ -60,8 +60,8 @@ import papers
 import tyro
 from izmailov2021_uci_methods import Made, Scale, Setting, Task
 
-from symjax import checks
-from symjax.run import Preempted, Stopped
+from symjax import checks, store
+from symjax.run import OutOfTime, Stopped
 
 
 SETTINGS = {
@@ -72,6 +72,9 @@ SETTINGS = {
     "naval": Setting(1 / 40, 100_000, 400, 1280, 400, 10),
     "diabetes": Setting(1 / 10, 1000, 100, 640, 400, 1),
 }
+
+NUM_STANDARD = 20
+"""Splits of Hernandez-Lobato and Gal."""
 
 SCALES = {
     "tiny": Scale(2, 2, 0.05, 0.05, 2, (50, 100), (1e-9, 1e-6), 500),
@@ -144,21 +147,16 @@ def main():
     tasks = [(name, prepare(name, options)) for name in options.data]
     for name, task in tasks:
         for method in options.methods:
-            began = time.monotonic()
             try:
                 reproduce(task, method)
-            except Preempted as reason:
-                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
-                raise Preempted("\n".join(stopped)) from None
-            except Stopped as reason:
-                limit = task.minutes if method == "hmc" else None
-                if limit is None or time.monotonic() - began < 60 * limit:
-                    # A signal has asked for it, and not for the next method.
-                    stopped.append(f"{name}, {method}: {reason} Call again to go on.")
-                    raise SystemExit("\n".join(stopped)) from None
+            except OutOfTime:
                 # Of which the reason knows what the warm-up has left.
-                said = f"{limit:g} minutes were over before the first draw."
+                said = f"{task.minutes:g} minutes were over before the first draw."
                 stopped.append(f"{name}, {method}: {said} Call again to go on.")
+            except Stopped as reason:
+                # A signal has asked for it, and not for the next method.
+                stopped.append(f"{name}, {method}: {reason} Call again to go on.")
+                raise type(reason)("\n".join(stopped)) from None
             except methods.Lost as reason:
                 stopped.append(f"{name}, {method}: {reason} It has no results.")
         scores.write_tables(options.out)
@@ -167,15 +165,22 @@ def main():
 
 
 def check(options: Options) -> None:
-    """Require known data sets and positive numbers.
+    """Require known data sets, methods, and numbers that can be.
 
     Raises:
-        ValueError: if a data set is not known or a number not positive.
+        ValueError: if a data set is not known, there is no method, or a number is not
+            positive or too large.
     """
     for name in options.data or ("none",):
         if name not in SETTINGS:
             known = ", ".join(SETTINGS)
             raise ValueError(f"`data` must be of {known}, got {name}.")
+    if not options.methods:
+        raise ValueError("`methods` must be of ensemble, sgld, hmc, got none.")
+    if not -(2**63) <= options.seed < 2**63:
+        raise ValueError(
+            f"`seed` must be a whole number of at most 64 bits, got {options.seed}."
+        )
     checks.positive(minutes=options.minutes, prior_variance=options.prior_variance)
     checks.at_least(
         1,
@@ -184,6 +189,12 @@ def check(options: Options) -> None:
         num_warmup=options.num_warmup,
         num_draws=options.num_draws,
     )
+    is_standard = options.splits == "standard" and set(options.data) != {"diabetes"}
+    if is_standard and (options.num_splits or 0) > NUM_STANDARD:
+        raise ValueError(
+            f"`num_splits` must be at most {NUM_STANDARD} of standard splits, got "
+            f"{options.num_splits}. `--splits reference` has more."
+        )
 
 
 def prepare(name: str, options: Options) -> Task:
@@ -227,6 +238,8 @@ def reproduce(task: Task, method: str) -> None:
     Raises:
         SystemExit: if they are there with other options.
     """
+    with store.explained("make the folder", task.out, "Choose another `--out`."):
+        task.out.mkdir(parents=True, exist_ok=True)
     path = task.out / f"{method}.json"
     if path.exists():
         if json.loads(path.read_text())["config"] != task.config:
@@ -255,7 +268,7 @@ def reproduce(task: Task, method: str) -> None:
             **part.told,
             **scores.of_draws(task.problem, part.draws),
         }
-        scores.write(task.out / f"{name}.json", result)
+        store.write_json(task.out / f"{name}.json", result)
 
 
 if __name__ == "__main__":

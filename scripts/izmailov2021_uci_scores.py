@@ -119,7 +119,7 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
         name: Of the method.
         made: Draws of all splits and their Info.
     """
-    draws = jax.tree.map(lambda leaf: leaf[0], made.draws)
+    draws, info = jax.tree.map(lambda leaf: leaf[0], (made.draws, made.info))
     usual = float(np.median(predict(problem, draws, problem.datasets[0].test.x)[1]))
     if usual < NEAR * densities.SCALE_FLOOR:
         print(
@@ -127,14 +127,8 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
             f"{densities.SCALE_FLOOR} to the noise: its median is {usual:.2g}."
         )
         return
-    scale = problem.log_posterior.prior.rules[0][1].scale
-    words = (
-        f"{made.words} {problem.words} --widths {WIDTH} --activation relu "
-        f"--noise heteroscedastic --prior-scale {float(scale)!r}"
-    )
-    command: Any = tyro.cli(Command, args=shlex.split(words))
+    command = _command(problem, made.words)
     built = posteriors.build(command.problem)
-    info = jax.tree.map(lambda leaf: leaf[0], made.info)
     num_chains, num_draws = jax.tree.leaves(draws)[0].shape[:2]
     num_iterations = jax.tree.leaves(info)[0].shape[1]
     is_chain = made.words.startswith("sample")
@@ -145,14 +139,9 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     shutil.rmtree(path, ignore_errors=True)
     kept = store.create(
         path,
-        # The command has no option for what only this program does.
         config=records.describe(command, built)
-        | {
-            "run": record,
-            **({"remark": f"{MADE_BY} {made.remark}"} if made.remark else {}),
-            # Of the draws that are kept alone it would be too few.
-            "gradients": made.told["gradients_a_chain"] * num_chains,
-        },
+        | {"run": record}
+        | _not_in_options(made, num_chains),
         params=built.shapes,
         info=jax.tree.map(lambda leaf: leaf[0, 0], info),
         num_chains=num_chains,
@@ -165,10 +154,23 @@ def keep_first(problem: Problem, out: Path, name: str, made: Any) -> None:
     kept.commit(state, iteration=num_iterations, num_draws=num_draws, finished=True)
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    """Write results, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store.write_json(path, result)
+def _command(problem: Problem, words: str) -> Any:
+    """What `words` say, of the first split."""
+    scale = problem.log_posterior.prior.rules[0][1].scale
+    words = (
+        f"{words} {problem.words} --widths {WIDTH} --activation relu "
+        f"--noise heteroscedastic --prior-scale {float(scale)!r}"
+    )
+    return tyro.cli(Command, args=shlex.split(words))
+
+
+def _not_in_options(made: Any, num_chains: int) -> dict[str, Any]:
+    """What the command has no option for, as only this program does it."""
+    # Of the draws that are kept alone it would be too few.
+    gradients = {"gradients": made.told["gradients_a_chain"] * num_chains}
+    if not made.remark:
+        return gradients
+    return gradients | {"remark": f"{MADE_BY} {made.remark}"}
 
 
 def write_tables(out: Path) -> None:
@@ -182,7 +184,8 @@ def write_tables(out: Path) -> None:
         "mixture of the draws; of a Gaussian: with its mean and variance, as theirs. "
         "R-hat is that of the predictions: the share of them below 1.05, and what 99 % "
         "of them are below. ESS is their median, of all chains of a split. Seconds are "
-        "of all splits together; sgd is a member of the ensemble, and has its seconds."
+        "of all splits together, in the call that finished them; sgd is a member of "
+        "the ensemble, and has its seconds."
     )
     table = Table(title="Test sets, mean and standard error over splits")
     header = (

@@ -19,9 +19,9 @@ from izmailov2021_uci_methods import Task, descend, starts
 from izmailov2021_uci_problem import Problem
 from jax.flatten_util import ravel_pytree
 
-from symjax import mesh as meshes, store
-from symjax.run import Preempted, Stopped, loop
-from symjax.run.signals import Signal, stop_signal
+from symjax import mesh as meshes, store, warmup
+from symjax.run import loop
+from symjax.run.signals import raise_stopped, stop_signal
 
 
 BLOCK = 10
@@ -85,18 +85,15 @@ def find(
                     information = average(history[len(history) // 2 :])
                     now = _renewed(task.problem, now, information, mesh, begin)
                     _say(block * BLOCK, passed, info, now.scale)
-                info = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), info)
-                position = jax.tree.map(
-                    lambda leaf: leaf[:, None], history[-1]["network"]
-                )
-                kept.append(position, block - 1, info, (block - 1) * BLOCK)
+                _keep(kept, block, history[-1]["network"], info)
                 is_due = time.monotonic() - saved_at > loop.SAVE_SECONDS
                 if is_last or asked.kind or is_due:
                     kept.commit(
                         now, iteration=block * BLOCK, num_draws=block, finished=is_last
                     )
                     saved_at = time.monotonic()
-                _raise_if_stopped(asked, kept)
+                    if asked.kind:  # Also after the last block: chains follow.
+                        raise_stopped(asked.kind, _describe_stop(kept))
     return _network(now.state) | {"factor": now.state.factor}, kept.committed.iteration
 
 
@@ -172,11 +169,25 @@ def _renewed(
     problem: Problem, now: Progress, information: np.ndarray, mesh: Any, begin: Any
 ) -> Progress:
     """Chains where they are, in the units of a new mass matrix."""
-    averaging = now.state.inner.adaptation.averaging
-    scale = np.asarray(now.scale) * np.exp(np.asarray(averaging.log_step_size_avg))
+    found = warmup.kept_step_size(now.state.inner.adaptation.averaging)
+    scale = np.asarray(now.scale) * np.asarray(found)
     start = _network(now.state) | {"factor": _factors(problem, information, scale)}
     start, scale = meshes.place_chains(mesh, (start, scale))
     return Progress(begin(start), scale)
+
+
+def _keep(kept: store.Run, block: int, network: Any, info: Any) -> None:
+    """Hand over where the chains are after a block, and its Info."""
+    info = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), info)
+    draw = jax.tree.map(lambda leaf: leaf[:, None], network)
+    kept.append(draw, block - 1, info, (block - 1) * BLOCK)
+
+
+def _describe_stop(kept: store.Run) -> str:
+    return (
+        f"Stopped at iteration {kept.committed.iteration} of the warm-up's "
+        f"{kept.num_iterations}, all of it saved."
+    )
 
 
 def _say(done: int, passed: float, info: Any, scale: Any) -> None:
@@ -187,20 +198,6 @@ def _say(done: int, passed: float, info: Any, scale: Any) -> None:
         f"step {np.mean(scale):.2g}",
         flush=True,
     )
-
-
-def _raise_if_stopped(asked: Signal, kept: store.Run) -> None:
-    """End a warm-up that was asked to, also after its last block: chains follow.
-
-    Raises:
-        Stopped: saying how far it is.
-    """  # noqa: DOC502
-    if asked.kind:
-        kind = Preempted if asked.kind == Signal.TERMINATE else Stopped
-        raise kind(
-            f"Stopped at iteration {kept.committed.iteration} of the warm-up's "
-            f"{kept.num_iterations}, all of it saved."
-        )
 
 
 def _programs(task: Task) -> tuple[Any, Any]:

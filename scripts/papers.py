@@ -6,7 +6,6 @@ by hand. A second call skips what is finished and continues what was interrupted
 
 import math
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,9 +91,9 @@ def execute(
         was over before the first draw, or draws left the finite numbers.
 
     Raises:
-        Preempted: if SIGTERM came.
-        SystemExit: if the folder holds a run of other options, or another signal came.
-    """
+        Stopped: if a signal came.
+        SystemExit: if the folder holds a run of other options.
+    """  # noqa: DOC502
     console.rule(path.name, align="left")
     limit = "" if start is None else f" --start {shlex.quote(str(start))}"
     limit += "" if minutes is None else f" --max-minutes {minutes:g}"
@@ -111,15 +110,13 @@ def execute(
         command = type(command)(resume=path, **given)
     else:
         command = replace(command, out=path)
-    began = time.monotonic()
     try:
         chains.execute(command, console)
-    except run.Preempted as stopped:
-        raise run.Preempted(f"{stopped}\nOr call this program again.") from None
+    except run.OutOfTime as reason:
+        said = f"left out until the next call. {reason}"
     except run.Stopped as stopped:
-        if minutes is None or time.monotonic() - began < 60 * minutes:
-            raise SystemExit(f"{stopped}\nOr call this program again.") from None
-        said = f"left out until the next call. {stopped}"
+        # A signal has asked for it, and not for the next run.
+        raise type(stopped)(f"{stopped}\nOr call this program again.") from None
     except run.NonFiniteError as error:
         said = f"left out. {error}"
     else:
@@ -143,7 +140,8 @@ def _is_begun(words: str, path: Path) -> bool:
                 "it."
             )
         return True
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with store.explained("make the folder", path.parent, "Choose another --out."):
+        path.parent.mkdir(parents=True, exist_ok=True)
     store.write_json(file, kept | {path.name: words})
     return False
 

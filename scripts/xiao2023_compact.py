@@ -181,7 +181,7 @@ def sample_hmc(problem, path, members, minutes):
     algorithm: Any = methods.build(command, problem.built)
     starts = members.read(chains=slice(command.num_chains), draws=[0])
     start = time.monotonic()
-    with stop_after(minutes):
+    with stop_after(minutes) as time_is_over:
         try:
             run.sample(
                 jax.random.fold_in(problem.key, 2),
@@ -192,6 +192,8 @@ def sample_hmc(problem, path, members, minutes):
                 store=kept,
             )
         except run.Stopped as stopped:
+            if not time_is_over():
+                raise
             print(stopped)
     records.add_seconds(path, start)
     return store.open(path)
@@ -199,9 +201,15 @@ def sample_hmc(problem, path, members, minutes):
 
 @contextmanager
 def stop_after(minutes):
-    """Ask the run inside to save and stop, by the signal that it listens to."""
+    """Ask the run inside to save and stop, by the signal that it listens to.
+
+    Yields:
+        Whether it was asked, which a Ctrl-C or SIGTERM from elsewhere is not.
+    """
+    asked = []
 
     def ask(*_):
+        asked.append(True)
         signal.raise_signal(signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -209,7 +217,7 @@ def stop_after(minutes):
     # Again and again, as it listens only while its loop is running, which may be short.
     signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3), 0.02)
     try:
-        yield
+        yield lambda: bool(asked)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGTERM, before)

@@ -123,7 +123,7 @@ def build(
     kind = _check_mass_matrix(inverse_mass_matrix, num_warmup)
     is_long = num_warmup >= _LONG and not kind
     anew = [num_warmup // 4, num_warmup // 2] if is_long else []
-    fit = partial(_fit, average, final, begin_at, np.array(anew, int), num_warmup)
+    fit = partial(_fit, average, begin_at, np.array(anew, int), num_warmup)
     made = {"diagonal": windows.diagonal, "low_rank": windows.low_rank}
     window = made.get(kind, windows.fixed)()
     is_slow, is_end = _schedule(num_warmup, LEARNT[kind]) if kind else ((), ())
@@ -159,9 +159,17 @@ def build(
     return Warmup(init, update, mass_matrix)
 
 
+def kept_step_size(averaging: DualAveragingAdaptationState) -> Float[Array, "..."]:
+    """What is kept of dual averaging: its average, or the last step if that is smaller.
+
+    A chain still on its way down has an average that nothing is accepted at.
+    """
+    logs = averaging.log_step_size_avg, averaging.log_step_size
+    return jnp.exp(jnp.minimum(*logs))
+
+
 def _fit(
     average: Callable[[Any, Any], DualAveragingAdaptationState],
-    final: Callable[[DualAveragingAdaptationState], Any],
     begin_at: Callable[[Any], DualAveragingAdaptationState],
     anew: Int[np.ndarray, " _begun"],
     num_warmup: int,
@@ -175,9 +183,8 @@ def _fit(
     if anew.size:
         is_anew = jnp.isin(iteration + 1, anew)
         averaging = _where(is_anew, begin_at(tried), averaging)
-    # A chain still on its way down has an average that nothing is accepted at.
-    last = jnp.minimum(final(averaging), tried)
-    return jnp.where(iteration + 1 >= num_warmup, last, tried), averaging
+    is_over = iteration + 1 >= num_warmup
+    return jnp.where(is_over, kept_step_size(averaging), tried), averaging
 
 
 def _learn(

@@ -149,16 +149,18 @@ def test_a_dry_run_shows_one_plan_and_makes_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [run.Stopped, run.Preempted])
+def test_a_stopped_sweep_says_how_to_go_on(kind, tmp_path, monkeypatch):
     def stop(command, console):
-        raise run.Stopped("Stopped at 3.")
+        raise kind("Stopped at 3.")
 
     monkeypatch.setattr(chains, "execute", stop)
     text = io.StringIO()
     with pytest.raises(
         run.Stopped, match=r"Stopped at 3\. Or continue the whole sweep"
-    ):
+    ) as stopped:
         sweeps.sweep(small(tmp_path / "sweep"), Console(file=text, width=200))
+    assert stopped.type is kind  # Of which the exit code is made.
     assert "`--warmup auto`, with `--hmc.step-size` left out" in text.getvalue()
     # A run that began goes on by itself, for as long as is asked now.
     (tmp_path / "run").mkdir()

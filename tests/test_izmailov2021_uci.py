@@ -479,11 +479,48 @@ def test_absent_data_are_named(scripts, tmp_path, monkeypatch):
         scripts.main.main()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--num-splits 0", "`num_splits` must be at least 1, got 0"),
+        ("--num-splits 21", "`num_splits` must be at most 20 .* `--splits reference`"),
+        ("--methods", "`methods` must be of ensemble, sgld, hmc, got none"),
+        (f"--seed {2**63}", f"`seed` must be .* at most 64 bits, got {2**63}"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(scripts, monkeypatch, words, message):
+    typed = f"uci --data diabetes yacht {words}"
+    monkeypatch.setattr("sys.argv", typed.split())
+    with pytest.raises(SystemExit, match=message):
+        scripts.main.main()
+
+
+def test_numbers_that_can_be_are_not_refused(scripts):
+    for options in (
+        {"data": ("diabetes",), "num_splits": 21},
+        {"data": ("yacht",), "num_splits": 21, "splits": "reference"},
+        {"num_splits": 20, "seed": -(2**63), "minutes": 1e-9},
+    ):
+        scripts.main.check(scripts.main.Options(**options))
+
+
+def test_a_folder_that_cannot_be_is_refused_before_hours_have_passed(
+    scripts, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    fit = lambda task: pytest.fail("Hours have passed.")
+    monkeypatch.setattr(scripts.methods, "fit_ensemble", fit)
+    words = f"uci --scale tiny --data diabetes --out {tmp_path / 'file'}"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(store.StoreError, match="Choose another"):
+        scripts.main.main()
+
+
 def test_a_machine_that_is_taken_away_ends_the_program_with_its_code(
     scripts, tmp_path, monkeypatch, capsys
 ):
     def reproduce(task, method):
-        raise scripts.main.Preempted("Stopped.")
+        raise run.Preempted("Stopped.")
 
     monkeypatch.setattr(scripts.main, "reproduce", reproduce)
     words = f"uci --scale tiny --data diabetes --methods hmc --out {tmp_path}"
@@ -501,21 +538,65 @@ def test_a_signal_ends_the_program_and_time_that_is_over_one_method(
 
     def reproduce(task, method):
         calls.append(method)
-        raise scripts.main.Stopped("Over.")
+        raise reasons[0]("Stopped.")
 
     monkeypatch.setattr(scripts.main, "reproduce", reproduce)
     words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    monkeypatch.setattr("sys.argv", [*words, "--methods", "hmc", "--minutes", "1e-9"])
     over = "1e-09 minutes were over before the first draw."
-    for minutes, expected, message in (
-        (["--methods", "hmc", "--minutes", "1e-9"], ["hmc", "hmc"], over),
-        (["--methods", "sgld", "--minutes", "1e-9"], ["sgld"], "Over."),
-        ([], ["ensemble"], "Over."),
+    for *reasons, expected, message in (
+        (run.OutOfTime, SystemExit, ["hmc", "hmc"], over),
+        (run.Stopped, run.Stopped, ["hmc"], "Stopped."),
     ):
         calls.clear()
-        monkeypatch.setattr("sys.argv", [*words, *minutes])
-        with pytest.raises(SystemExit, match=f": {message} Call again to go on"):
+        with pytest.raises(reasons[1], match=f": {message} Call again to go on"):
             scripts.main.main()
         assert calls == expected
+
+
+@pytest.mark.parametrize("moment", ["warm-up", "draws"])
+def test_ctrl_c_after_the_minutes_ends_the_program(
+    moment, scripts, tmp_path, monkeypatch, capsys
+):
+    """In the block or chunk after which the time is over, too."""
+    build, advance, sent = scripts.warmup._programs, run.loop._advance, []
+
+    def interrupt():
+        sent.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def programs(task):
+        begin, advance = build(task)
+
+        def interrupted(key, state):
+            is_traced = isinstance(state.split, jax.core.Tracer)
+            if not is_traced and moment == "warm-up":
+                interrupt()
+            return advance(key, state)
+
+        return begin, interrupted
+
+    def advancing(programs, plan, *rest):
+        # Of the run, not of the descent before it.
+        if moment == "draws" and plan.num_draws > 1:
+            interrupt()
+        return advance(programs, plan, *rest)
+
+    monkeypatch.setattr(scripts.warmup, "_programs", programs)
+    monkeypatch.setattr(run.loop, "_advance", advancing)
+    words = f"uci --scale tiny --data diabetes diabetes --out {tmp_path}".split()
+    monkeypatch.setattr("sys.argv", [*words, "--methods", "hmc", "--minutes", "1e-9"])
+    with pytest.raises(SystemExit) as ended:
+        scripts.main.papers.start(scripts.main.main)
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "diabetes, hmc: Stopped at iteration" in said
+    assert "minutes were over" not in said
+    # The second data set has not begun, and of the first nothing is lost.
+    assert len(sent) == 1
+    kept = store.open(tmp_path / "diabetes" / f"hmc{'-warmup' * (moment == 'warm-up')}")
+    assert kept.committed.iteration > 0
+    assert kept.committed.has_state
 
 
 def constant_networks(means, noises):
@@ -625,11 +706,18 @@ def test_a_new_mass_matrix_has_the_step_size_that_was_found(scripts, linear, tmp
     information = np.tile(np.eye(2), (len(first["split"]), 1, 1))
     factor = scripts.warmup._factors(problem, information, 0.01)
     state, _ = advance(jax.random.key(1), begin(first | {"factor": factor}))
+    # That of a chain whose steps still rise, and of one whose steps still fall.
+    averages, lasts = np.array([[2.0, 0.5, 3.0, 1.5], [2.5, 0.1, 0.4, 1.5]])
+    adaptation = state.inner.adaptation
+    averaging = adaptation.averaging._replace(
+        log_step_size=jnp.log(lasts), log_step_size_avg=jnp.log(averages)
+    )
+    adaptation = adaptation._replace(averaging=averaging)
+    state = state._replace(inner=state.inner._replace(adaptation=adaptation))
     now = scripts.warmup.Progress(state, np.full(len(factor), 0.01, np.float32))
     mesh = scripts.methods.mesh_of(first)
     new = scripts.warmup._renewed(problem, now, information, mesh, begin)
-    found = np.exp(state.inner.adaptation.averaging.log_step_size_avg)
-    assert np.all(found > 1.05)
+    found = np.array([2.0, 0.1, 0.4, 1.5])
     np.testing.assert_allclose(new.scale, 0.01 * found, rtol=1e-5)
     ratio = new.state.factor[:, 0, 0] / factor[:, 0, 0]
     np.testing.assert_allclose(ratio, found, rtol=1e-5)

@@ -153,7 +153,7 @@ def test_the_time_of_a_gradient_is_refused_where_nothing_is_planned(name, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("error", "code"), [(Preempted, 42), (Stopped, None)])
+@pytest.mark.parametrize(("error", "code"), [(Preempted, 42), (Stopped, 1)])
 def test_a_signal_ends_a_program_with_what_a_restart_mends(
     error, code, monkeypatch, tmp_path, capsys
 ):
@@ -163,11 +163,18 @@ def test_a_signal_ends_a_program_with_what_a_restart_mends(
         raise error("Stopped at draw 3.")
 
     monkeypatch.setattr(papers.chains, "execute", execute)
+    words, out = "sample --data wine", tmp_path / "run"
     with pytest.raises(SystemExit) as ended, papers.ending.explained():
-        papers.execute("sample --data wine", tmp_path / "run", Console())
-    said = capsys.readouterr().err if code else ended.value.code
+        papers.execute(words, out, Console(), minutes=1e-9)  # Which are over.
+    said = capsys.readouterr().err
     assert re.search(r"Stopped at draw 3\.\s+Or call this program again", said)
-    assert code is None or ended.value.code == code
+    assert ended.value.code == code
+
+
+def test_a_folder_that_cannot_be_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(store.StoreError, match=r"make the folder .*file.* Choose"):
+        load("papers").execute("sample", tmp_path / "file" / "hmc", Console())
 
 
 def test_the_limit_of_time_is_that_of_hmc(monkeypatch, tmp_path):

@@ -187,7 +187,7 @@ def test_when_the_time_is_up_a_run_is_finished_with_fewer_draws(tmp_path, is_sto
 @pytest.mark.usefixtures("slow_clock")
 def test_time_that_is_up_before_the_first_draw_stops_a_run(tmp_path):
     plan = {"num_draws": 10, "num_warmup": 50}
-    with pytest.raises(run.Stopped, match="30 seconds .*before the first draw"):
+    with pytest.raises(run.OutOfTime, match="30 seconds .*before the first draw"):
         sample(**plan, max_seconds=30.0, store=run.NewRun(tmp_path / "run"))
     kept = store.open(tmp_path / "run")
     assert kept.committed.has_state

@@ -23,7 +23,7 @@ def sweep(command: Sweep, console: Console) -> None:
 
     Raises:
         Stopped: if a signal asked for it; it says how to continue.
-    """
+    """  # noqa: DOC502
     command = _checked(command)
     grid = list(_grid(command))
     if command.sample.dry_run:
@@ -44,7 +44,7 @@ def sweep(command: Sweep, console: Console) -> None:
         try:
             _execute(planned, console)
         except run.Stopped as stopped:
-            raise run.Stopped(
+            raise type(stopped)(
                 f"{stopped} Or continue the whole sweep by the command that began it."
             ) from None
         except run.NonFiniteError as error:

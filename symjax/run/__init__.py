@@ -7,5 +7,5 @@ interruption, nor the number of devices changes what is drawn.
 """
 
 from symjax.run.api import NewRun, Result, fit, sample
-from symjax.run.errors import NonFiniteError, Preempted, Stopped
+from symjax.run.errors import NonFiniteError, OutOfTime, Preempted, Stopped
 from symjax.run.trouble import describe_divergences, describe_stuck_chains

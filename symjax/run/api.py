@@ -85,7 +85,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
         num_burn_in: Iterations discarded after the algorithm's own warm-up.
         max_seconds: Wall-clock time of this call, compiling included. When it is up,
             to within a chunk of some two seconds or one draw, the run is finished with
-            the draws that it has; before the first one it raises `Stopped`.
+            the draws that it has; before the first one it raises `OutOfTime`.
         restart_stuck: Whether chains that stand still half-way through the warm-up go
             on from where a healthy one is, and find their own way from there. Never
             after the warm-up, when it would choose among the draws.

@@ -9,5 +9,9 @@ class Preempted(Stopped):
     """The run was asked to stop by SIGTERM, as machines that are taken away do."""
 
 
+class OutOfTime(Stopped):
+    """The time that the run may take was over before its first draw."""
+
+
 class NonFiniteError(ArithmeticError):
     """A chain reached parameters or a log density that are not finite."""

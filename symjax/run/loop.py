@@ -10,9 +10,9 @@ import numpy as np
 from symjax import hosts, mesh as meshes, progress
 from symjax.run import trouble
 from symjax.run.chunks import Plan, Programs
-from symjax.run.errors import NonFiniteError, Preempted, Stopped
+from symjax.run.errors import NonFiniteError, OutOfTime
 from symjax.run.memory import Memory, reading_of
-from symjax.run.signals import Signal, stop_signal
+from symjax.run.signals import Signal, raise_stopped, stop_signal
 from symjax.store import Run
 
 
@@ -37,8 +37,8 @@ def iterate(
         The last state of all chains, and how many iterations they have made.
 
     Raises:
-        Stopped: after saving, if a signal asked for it, or if the time was up before
-            the first draw.
+        Stopped: after saving, if a signal asked for it.
+        OutOfTime: after saving, if the time was up before the first draw.
     """  # noqa: DOC502
     is_over = _timer(max_seconds)
     iteration = kept.committed.iteration
@@ -150,15 +150,14 @@ def _raise_if_stopped(
     """End a run before its time.
 
     Raises:
-        Stopped: if a signal asked for it, or the time is up and there is no draw.
-    """
+        Stopped: if a signal asked for it.
+        OutOfTime: if the time is up and there is no draw.
+    """  # noqa: DOC502
     total = plan.num_iterations
     if decision.stop and iteration < total:
-        is_preempted = decision.stop == Signal.TERMINATE
-        kind = Preempted if is_preempted else Stopped
-        raise kind(_describe_stop(plan, iteration))
+        raise_stopped(decision.stop, _describe_stop(plan, iteration))
     if decision.is_late and not plan.num_kept(iteration):
-        raise Stopped(
+        raise OutOfTime(
             f"The {max_seconds:.3g} seconds that the run may take were over at "
             f"iteration {iteration} of {total}, before the first draw."
         )

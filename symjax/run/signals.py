@@ -4,7 +4,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
+
+from symjax.run.errors import Preempted, Stopped
 
 
 class Signal:
@@ -12,6 +14,18 @@ class Signal:
 
     NONE, INTERRUPT, TERMINATE = range(3)
     kind = NONE
+
+
+def raise_stopped(kind: int, message: str) -> NoReturn:
+    """End a run that a signal of this kind has asked to stop.
+
+    Raises:
+        Preempted: after SIGTERM.
+        Stopped: after Ctrl-C.
+    """
+    if kind == Signal.TERMINATE:
+        raise Preempted(message)
+    raise Stopped(message)
 
 
 @contextmanager
