@@ -172,7 +172,11 @@ def fit_mfvi(problem, path):
 
 
 def sample_hmc(problem, path, members, minutes):
-    """Chains that start at members of the ensemble, each at its own."""
+    """Chains that start at members of the ensemble, each at its own.
+
+    Raises:
+        Stopped: if a signal asked for it that is not the end of the time.
+    """
     command = xiao2023_runs.hmc_command(problem)
     remark = "The chains start at members of the ensemble."
     kept = xiao2023_runs.begin(problem, path, command, remark)

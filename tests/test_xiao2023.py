@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 import sklearn.datasets
 
-from symjax import cli, evaluation, store
+from symjax import cli, evaluation, run, store
 from symjax.approximations import gaussian
 from symjax.cli import records
 from symjax.plots import compact
@@ -61,6 +61,21 @@ def reproduced(script, tmp_path_factory):
     assert 0 < store.open(out / "hmc").committed.iteration < 17
     call()
     return out, json.loads((out / "results.json").read_text())
+
+
+@pytest.mark.parametrize("kind", [run.Stopped, run.Preempted])
+def test_a_signal_from_elsewhere_ends_the_program(
+    kind, script, problem, reproduced, tmp_path, monkeypatch
+):
+    """Unlike its own, which says that the minutes are over."""
+
+    def stop(*_, **__):
+        raise kind("Stopped at 3.")
+
+    monkeypatch.setattr(script.run, "sample", stop)
+    members = store.open(reproduced[0] / "ensemble")
+    with pytest.raises(kind, match="Stopped at 3"):
+        script.sample_hmc(problem, tmp_path / "hmc", members, 60)
 
 
 def outputs(params, x):
