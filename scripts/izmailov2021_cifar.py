@@ -67,11 +67,12 @@ DIFFERS = {
     "tiny": "A network of 4 units on the digits: only to see that everything runs.",
     "small": (
         "LeNet-5 and the first 800 training images instead of ResNet-20-FRN and "
-        "40,960. HMC starts at draws of the prior, its step size is adapted; its "
-        "trajectories are half as long as theirs. Step sizes of the stochastic "
-        "samplers are theirs times 40,960 / 800, since the gradient is a sum over the "
-        "examples (with a preconditioner as they are). All methods "
-        "have the prior of HMC; theirs are 1/5 too, but of optimised networks 1/10."
+        "40,960. HMC starts at draws of the prior, below temperature 1 at those of the "
+        "next warmer run; its step size is adapted, its trajectories are half as long "
+        "as theirs. Step sizes of the stochastic samplers are theirs times 40,960 / "
+        "800, since the gradient is a sum over the examples (with a preconditioner as "
+        "they are). All methods have the prior of HMC; theirs are 1/5 too, but of "
+        "optimised networks 1/10."
     ),
     "paper": (
         "As theirs, but: mean-field VI starts from a random network, not from an "
