@@ -106,6 +106,10 @@ def test_an_npz_of_images_is_normalised_by_channel(tmp_path):
     # The same bytes in another shape are another data set.
     path, _ = saved(tmp_path, x_train=x_train[..., :1], x_test=x_test[:5, ..., :1])
     assert grey.fingerprint != data.load(path).fingerprint
+    # So they are as other numbers: of a byte from 128 on, its sign.
+    signed = x_train[..., 0].view(np.int8), x_test[:5, ..., 0].view(np.int8)
+    path, _ = saved(tmp_path, x_train=signed[0], x_test=signed[1])
+    assert grey.fingerprint != data.load(path).fingerprint
 
 
 def test_an_npz_of_floats_is_a_regression(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from symjax import data
 from symjax.cli import posteriors
 from symjax.cli.problem import Problem
-from symjax.data import jpeg, uci
+from symjax.data import datasets, jpeg, uci
 
 
 MASK = 0xFFFFFFFF
@@ -178,6 +178,13 @@ def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch):
     np.testing.assert_allclose(dataset.test.x, expected[:4], rtol=1e-5, atol=1e-5)
     back = dataset.test.x * dataset.input_std + dataset.input_mean
     np.testing.assert_allclose(back, x[:4], atol=1e-3)
+    # Of TensorFlow Datasets they are the same images.
+    arrays = datasets.Arrays(x, y, x[:4], y[:4])
+    monkeypatch.setattr(datasets, "tfds_files", lambda name: [])
+    monkeypatch.setattr(datasets, "read_tfds", {"cifar100": arrays}.__getitem__)
+    prepared = data.load("tfds:cifar100")
+    np.testing.assert_array_equal(prepared.train.x, dataset.train.x)
+    np.testing.assert_array_equal(prepared.test.x, dataset.test.x)
 
 
 def test_decoded_images_are_kept_by_the_files_content(tmp_path, monkeypatch):

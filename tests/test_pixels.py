@@ -28,6 +28,7 @@ def folder(tmp_path_factory):
     """Files of images whose first row of pixels is blank, in colour and in grey."""
     folder = tmp_path_factory.mktemp("data")
     colour = np.random.default_rng(0).integers(0, 256, (60, 6, 6, 3), dtype=np.uint8)
+    colour[..., 1] //= 3  # a channel of its own moments
     colour[:, 0] = 0
     colour[3, 2, 2] = 255
     y = np.arange(60) % 3

@@ -46,6 +46,27 @@ def test_severities_move_further_away_and_seeds_are_kept(digits, name):
     assert np.array_equal(corrupt(name, clean, 3, 1), shifted[2]) != is_random
 
 
+def test_what_is_drawn_is_of_seed_and_name_and_the_same_at_every_severity():
+    """A name's place in the table is in its seed: those of before keep their images."""
+    assert data.SHIFT_NAMES[:7] == (
+        *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur"),
+        *("motion_blur", "zoom_blur", "brightness"),
+    )
+    assert data.SHIFT_NAMES[7:13] == (
+        *("contrast", "fog", "pixelate", "elastic", "jpeg", "rotate"),
+    )
+    grey = np.full((3, 9, 9, 1), 0.5, np.float32)
+    for seed in (0, 7):
+        drawn = np.random.default_rng([seed, 0]).standard_normal(grey.shape, np.float32)
+        uniform = np.random.default_rng([seed, 2]).random(grey.shape, np.float32)
+        for severity, std, share in ((1, 0.04, 0.01), (3, 0.08, 0.03), (5, 0.1, 0.07)):
+            noise = corrupt("gaussian_noise", grey, severity, seed) - grey
+            np.testing.assert_allclose(noise, std * drawn, atol=1e-6)
+            hit = corrupt("impulse_noise", grey, severity, seed)
+            np.testing.assert_array_equal(hit == 1, uniform < share / 2)
+            np.testing.assert_array_equal(hit == 0, uniform > 1 - share / 2)
+
+
 def test_noises_have_their_moments():
     """Bounds of five standard errors or more."""
     grey = np.full((400, 28, 28, 1), 0.5, np.float32)
@@ -253,9 +274,10 @@ def fake(folder, **changes):
 
 def test_the_published_files_are_read_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
-    dataset, x, y = fake(tmp_path)
+    labels = np.arange(30) // 4 % 3  # each severity's are its own
+    dataset, *_ = fake(tmp_path, labels=labels)
     shifted = data.load_shifted(dataset, "CIFAR-10-C/fog", 4)
-    np.testing.assert_array_equal(shifted.y, y[18:24])
+    np.testing.assert_array_equal(shifted.y, labels[18:24])
     np.testing.assert_allclose(shifted.x, dataset.train.x[18:24], atol=1e-5)
     with pytest.raises(ValueError, match=r"no .*fogg.npy \(SYM.* Did you mean fog\?"):
         data.load_shifted(dataset, "CIFAR-10-C/fogg", 4)
