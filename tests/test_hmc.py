@@ -163,6 +163,54 @@ def test_an_unadjusted_burn_in_accepts_what_the_exact_step_would_refuse():
     assert result.draws.shape == (4, 300, 1)
 
 
+def test_the_accept_step_is_off_for_as_many_iterations_as_said():
+    """Of proposals that it would refuse; the warm-up hears so even while it is off."""
+
+    class Steep:
+        def __call__(self, params, data):
+            return gaussian(params, data)
+
+        def tally(self, params, data):
+            return ()
+
+        def gain(self, params, proposal, data, before, after):
+            return jnp.float32(-50)
+
+    info = sample(
+        Steep(),
+        jnp.ones((2, 3)),
+        num_draws=4,
+        num_burn_in=0,
+        step_size=0.1,
+        num_steps=3,
+        num_unadjusted=2,
+    ).info
+    np.testing.assert_array_equal(info.is_accepted, [[True] * 2 + [False] * 4] * 2)
+    assert not info.is_divergent.any()
+    assert info.acceptance_rate.max() < 1e-15
+
+
+def test_what_is_said_of_a_transition_is_of_its_end_and_of_the_step_it_took():
+    """The log density is that of the draw; the first step is the one given."""
+    result = sample(
+        gaussian,
+        jnp.ones((3, 2)),
+        num_draws=30,
+        num_burn_in=0,
+        step_size=1.3,
+        num_steps=2,
+        num_warmup=4,
+    )
+    accepted = result.info.is_accepted[:, 4:]
+    assert 0 < accepted.mean() < 1
+    expected = -np.sum(np.asarray(result.draws, float) ** 2, axis=2) / 2
+    np.testing.assert_allclose(
+        result.info.log_density[:, 4:], expected, rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(result.info.step_size[:, 0], 1.3, rtol=1e-6)
+    assert np.all(result.info.step_size[:, 1] != result.info.step_size[:, 0])
+
+
 def test_warmup_reaches_the_target_acceptance_and_then_stands_still():
     result = sample(
         gaussian,
