@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from symjax import mesh, run
+from symjax.mesh import layout
 from symjax.run import chunks
 from symjax.samplers import hmc
 
@@ -77,6 +78,14 @@ def test_padding_is_masked_and_nothing_is_dropped():
     np.testing.assert_array_equal(placed.x[21:], np.repeat(data.x[:1], 3, axis=0))
 
 
+def test_padding_may_be_all_that_a_device_has():
+    """Of nine rows on eight devices: of several hosts each makes its own."""
+    leaf = np.arange(18.0).reshape(9, 2)
+    parts = [layout._rows(leaf, slice(2 * i, 2 * i + 2)) for i in range(8)]
+    expected = np.concatenate([leaf, np.repeat(leaf[:1], 7, axis=0)])
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
 @pytest.mark.parametrize("batch_size", [1, 5, 8, 16])
 def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     data = cases.data(21)
@@ -94,6 +103,33 @@ def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     assert batch.mask.sum() == batch_size
     np.testing.assert_array_equal(batch.x[batch.mask], data.x[np.asarray(indices)])
     np.testing.assert_array_equal(batch.y[batch.mask], data.y[np.asarray(indices)])
+
+
+@pytest.mark.parametrize("num_devices", [None, 1, 8])
+def test_what_is_masked_and_no_example_stay_masked_in_a_batch(num_devices):
+    """Whatever device has the row; each example once and with its own target."""
+    data = cases.data(21)
+    data.mask[[0, 4, 20]] = False
+    indices = jnp.array([20, 7, mesh.NO_EXAMPLE, 0, 13, 4, 19])
+
+    def gather(data):
+        batch = mesh.take(data, indices)
+        if num_devices is None:
+            return batch
+        every = lambda leaf: jax.lax.all_gather(leaf, "data", tiled=True)[None]
+        return jax.tree.map(every, batch)
+
+    if num_devices is None:
+        batch = gather(data)
+    else:
+        made = mesh.make_mesh(1, jax.devices()[:num_devices])
+        placed = mesh.place_data(made, data)
+        mapped = mesh.map_chains(made, gather, P("data"))(placed)
+        batch = jax.tree.map(lambda leaf: leaf[0], mapped)
+    mask = np.asarray(batch.mask)
+    assert mask.sum() == 3
+    np.testing.assert_array_equal(np.asarray(batch.x)[mask], data.x[[7, 13, 19]])
+    np.testing.assert_array_equal(np.asarray(batch.y)[mask], data.y[[7, 13, 19]])
 
 
 EVERY = [*cases.SAMPLERS, *cases.TRAJECTORIES, *cases.APPROXIMATIONS]
@@ -159,6 +195,22 @@ def test_a_density_that_forgets_to_sum_over_devices_is_refused():
             mesh=mesh.make_mesh(2, jax.devices()[:4]),
             show_progress=False,
         )
+
+
+def test_one_number_that_differs_between_devices_is_enough():
+    """Of gradients most may be equal, as the zeros of units that are off."""
+    made = mesh.make_mesh(1, jax.devices()[:4])
+
+    def differ(at):
+        here = jax.lax.axis_index("data")
+        own = jnp.zeros(5).at[at].set(jnp.where(here == 3, 1.0, 0.0) * (at >= 0))
+        tree = {"a": jnp.ones(2), "b": own, "c": here}
+        return mesh.differs_along_data(tree)[None]
+
+    mapped = jax.jit(mesh.map_chains(made, differ, P()))
+    assert mapped(jnp.array(2))
+    # Whole numbers, such as a place, may.
+    assert not mapped(jnp.array(-1))
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
