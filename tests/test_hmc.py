@@ -272,6 +272,20 @@ def test_a_length_of_whole_steps_takes_no_more_for_rounding():
     np.testing.assert_array_equal(count(4), [7, 8, 16, 1])
 
 
+@pytest.mark.parametrize("length", [0.3, 1.0, np.pi / 2, 4.9, 10.0])
+def test_whole_steps_are_as_many_in_float32_however_many_they_are(length):
+    """An ulp of 100 is above 1e-6; a step that is shorter by 1e-5 takes one more."""
+    number = np.arange(1, 1000)
+    sizes = length / number
+    count = jax.vmap(
+        lambda size: hamiltonian.limited_count(length, 1000, 0, jnp.array(0), size)
+    )
+    np.testing.assert_array_equal(count(jnp.float32(sizes)), number)
+    np.testing.assert_array_equal(count(jnp.float32(sizes * (1 - 1e-5))), number + 1)
+    given = [hamiltonian.count_steps(length, float(size)) for size in sizes]
+    np.testing.assert_array_equal(given, number)
+
+
 def test_warmup_frees_a_chain_that_starts_where_the_step_is_far_too_large():
     scale = 0.01
 
