@@ -11,7 +11,7 @@ from blackjax.mcmc import integrators, trajectory
 from scipy.special import digamma, polygamma
 
 from symjax import densities, energies, hamiltonian, mesh, posterior, run, sums, warmup
-from symjax.samplers import hmc
+from symjax.samplers import chees, dynamic_hmc, ghmc, hmc, mala
 from symjax.types import Data
 
 
@@ -163,19 +163,51 @@ def test_an_unadjusted_burn_in_accepts_what_the_exact_step_would_refuse():
     assert result.draws.shape == (4, 300, 1)
 
 
+class Steep:
+    """A Gaussian, of which accept steps see each proposal 50 nats below its start."""
+
+    def __call__(self, params, data):
+        return gaussian(params, data)
+
+    def tally(self, params, data):
+        return ()
+
+    def gain(self, params, proposal, data, before, after):
+        return jnp.float32(-50)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (hmc, {"num_steps": 3}),
+        (dynamic_hmc, {"trajectory_length": 0.3}),
+        (mala, {}),
+        (ghmc, {"damping": 0.5}),
+        (chees, {"num_warmup": 2}),
+    ],
+    ids=["hmc", "dynamic_hmc", "mala", "ghmc", "chees"],
+)
+@pytest.mark.parametrize(("threshold", "diverges"), [(40.0, True), (60.0, False)])
+def test_the_rise_that_is_a_divergence_is_that_asked_for(
+    sampler, options, threshold, diverges
+):
+    info = run.sample(
+        jax.random.key(0),
+        sampler.build(
+            Steep(), step_size=0.05, divergence_threshold=threshold, **options
+        ),
+        jnp.ones((4, 3)),
+        None,
+        num_draws=3,
+        mesh=mesh.make_mesh(1, jax.devices()[:1]),
+        show_progress=False,
+    ).info
+    assert np.all(info.is_divergent == diverges)
+    assert not info.is_accepted.any()
+
+
 def test_the_accept_step_is_off_for_as_many_iterations_as_said():
     """Of proposals that it would refuse; the warm-up hears so even while it is off."""
-
-    class Steep:
-        def __call__(self, params, data):
-            return gaussian(params, data)
-
-        def tally(self, params, data):
-            return ()
-
-        def gain(self, params, proposal, data, before, after):
-            return jnp.float32(-50)
-
     info = sample(
         Steep(),
         jnp.ones((2, 3)),
