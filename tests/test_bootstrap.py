@@ -64,6 +64,19 @@ def test_error_over_examples_is_that_of_a_mean_of_examples():
     assert found.agreement.over_examples == pytest.approx(want, rel=1e-9)
 
 
+def test_error_over_examples_is_of_the_mean_of_the_chains():
+    """They are kept; each by itself is further from the method, and varies more."""
+    p, q = RNG.dirichlet(np.ones(3), (1, 400)), RNG.dirichlet(np.ones(3), (6, 400))
+    found = bootstrap.compare_to_reference(p, q)
+    each = abs(p[0] - q.mean(axis=0)).sum(axis=1) / 2
+    want = each.std() / 20
+    assert found.total_variation.over_examples == pytest.approx(want, rel=1e-12)
+    found, others = bootstrap.compare_chains(q), (q.sum(axis=0) - q) / 5
+    each = (abs(q - others).sum(axis=2) / 2).mean(axis=0)
+    want = each.std() / 20
+    assert found.total_variation.over_examples == pytest.approx(want, rel=1e-12)
+
+
 def test_both_errors_add_up():
     # Examples and chains vary independently: variances add.
     rng = np.random.default_rng(1)

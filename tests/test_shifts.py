@@ -245,6 +245,14 @@ def test_elastic_moves_pixels_of_one_image_by_its_distance():
         distance = np.sqrt(np.sum(moved**2, axis=3).mean(axis=(1, 2)))
         # What is moved beyond an edge is mirrored, and seems to stay: a few of 64.
         assert 0.95 < distance.mean() / (pixels * np.sqrt(64 / 32)) < 1
+    # Smoothed by normals of a tenth of the side: of places d apart exp(-d^2 / 4 s^2).
+    inner = moved[:, 8:-8, 8:-8] - moved[:, 8:-8, 8:-8].mean()
+    alike = lambda one, other: np.mean(one * other) / np.mean(inner**2)
+    expected = np.exp(-(6**2) / (4 * 6.4**2))
+    assert alike(inner[:, 6:], inner[:, :-6]) == pytest.approx(expected, abs=0.1)
+    assert alike(inner[:, :, 6:], inner[:, :, :-6]) == pytest.approx(expected, abs=0.1)
+    assert abs(alike(inner[1:], inner[:-1])) < 0.3  # images are moved each by itself
+    assert abs(alike(inner[..., 0], inner[..., 1])) < 0.3
     flat = np.stack([np.zeros((32, 32, 1)), np.ones((32, 32, 1))])
     np.testing.assert_allclose(corrupt("elastic", flat, 5, 0), flat, atol=1e-5)
 
@@ -340,6 +348,14 @@ def test_ood_sets_from_files_fit_the_images(tmp_path, monkeypatch, digits):
     assert colours.x.shape == (1797, 6, 6, 3)
     raw = colours.x * dataset.input_std + dataset.input_mean
     np.testing.assert_allclose(raw[..., 0], raw[..., 2], atol=1e-3)
+
+    # In another order pixels keep their colours, and all images have one order.
+    permuted = data.load_ood("permuted", dataset).x.reshape(-1, 36, 3)
+    pixels = dataset.test.x.reshape(-1, 36, 3)
+    apart = np.abs(permuted[0][:, None] - pixels[0]).max(axis=2)
+    order = apart.argmin(axis=1)
+    assert sorted(order) == list(range(36)) != list(order)
+    np.testing.assert_allclose(permuted, pixels[:, order], atol=1e-5)
 
     cifar100 = dataset._replace(name="cifar100")
     coloured = np.random.default_rng(1).integers(0, 256, (5, 32, 32, 3))
