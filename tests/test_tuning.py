@@ -31,6 +31,15 @@ def test_a_start_at_zero_has_its_curvature():
     np.testing.assert_allclose(found, 100, rtol=1e-3)
 
 
+def test_differences_of_many_parameters_are_as_narrow_as_of_few():
+    """Along one of 10,000, whose curvature 100 x^2 grows beside the start at 1."""
+    density = lambda params, data: (
+        -100 * params[0] ** 4 / 12 - jnp.sum(params[1:] ** 2) / 2
+    )
+    found = tuning.largest_curvatures(density, jnp.ones((1, 10_000)), None)
+    np.testing.assert_allclose(found, 100, rtol=1e-2)
+
+
 def test_the_step_is_that_of_the_chain_with_the_largest_curvature():
     """Of -sum x^4 / 12 it is x^2, and leapfrogs of one step go for all chains."""
     starts = jnp.array([[1.0, 0.5], [20.0, 0.1], [0.1, 2.0]])
