@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from symjax import mesh, run
-from symjax.mesh import layout
+from symjax.mesh import layout, reading
 from symjax.run import chunks
 from symjax.samplers import hmc
 
@@ -130,6 +130,38 @@ def test_what_is_masked_and_no_example_stay_masked_in_a_batch(num_devices):
     assert mask.sum() == 3
     np.testing.assert_array_equal(np.asarray(batch.x)[mask], data.x[[7, 13, 19]])
     np.testing.assert_array_equal(np.asarray(batch.y)[mask], data.y[[7, 13, 19]])
+
+
+class Foreign:
+    """What one of several hosts sees of an array: the parts on its own devices."""
+
+    is_fully_addressable = False
+
+    def __init__(self, array, devices):
+        self.shape, self.dtype = array.shape, array.dtype
+        shards = array.addressable_shards
+        self.addressable_shards = [s for s in shards if s.device in devices]
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (8, 1), (1, 8)])
+@pytest.mark.parametrize("order", [range(8), [5, 0, 3, 6, 1, 7, 2, 4]])
+def test_every_chain_is_read_once_by_one_host(shape, order, monkeypatch):
+    """Also where several devices, of one host or of two, have copies of it."""
+    for name in ("_shards", "_read"):  # which ask for JAX's own arrays
+        plain = getattr(reading, name).__wrapped__
+        monkeypatch.setattr(reading, name, plain)
+    devices = [jax.devices()[i] for i in order]
+    made = jax.sharding.Mesh(np.array(devices).reshape(shape), ("chain", "data"))
+    values = {"a": jnp.arange(24.0).reshape(8, 3), "b": jnp.arange(8)}
+    placed = mesh.place_chains(made, values)
+    seen = []
+    for host in (jax.devices()[:4], jax.devices()[4:]):
+        own = mesh.read_own(jax.tree.map(lambda leaf, d=host: Foreign(leaf, d), placed))
+        np.testing.assert_array_equal(own.chains, np.sort(own.chains))
+        for name, leaf in values.items():
+            np.testing.assert_array_equal(own.values[name], leaf[own.chains])
+        seen += own.chains.tolist()
+    assert sorted(seen) == list(range(8))
 
 
 EVERY = [*cases.SAMPLERS, *cases.TRAJECTORIES, *cases.APPROXIMATIONS]
