@@ -259,6 +259,15 @@ def test_compare_draws_is_the_mmd_of_all_weights(monkeypatch):
     want = discrepancy.mmd_test(one, two, 49, seed=1, block_length=11)
     assert found.mmd == pytest.approx(want.mmd, rel=1e-9)
     assert found.p_value == want.p_value
+    # Of a longer reference as many, from its first draw to its last.
+    longer = RNG.normal(size=(3, 23, 10))
+    values = longer[..., :6].reshape(3, 23, 2, 3), longer[..., 6], longer[..., 7:]
+    tall = {"a": values[0], "b": {"c": values[1]}, "d": values[2]}
+    kept = longer[:, np.linspace(0, 22, 11).astype(int)].reshape(33, 10)
+    want = discrepancy.mmd_test(one, kept, 49, block_length=11)
+    assert discrepancy.compare_draws(tree, tall, 49).mmd == pytest.approx(want.mmd)
+    want = discrepancy.mmd_test(kept, one, 49, block_length=11)
+    assert discrepancy.compare_draws(tall, tree, 49).mmd == pytest.approx(want.mmd)
     # Of fewer draws, evenly spaced, in whole blocks.
     monkeypatch.setattr(chains_module, "_MOST_DRAWS", 15)
     few = discrepancy.compare_draws(tree, other, 49, seed=1, block_length=2)

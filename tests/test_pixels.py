@@ -69,6 +69,7 @@ def test_numbers_are_scaled_from_the_smallest_to_the_largest(tmp_path):
     low, high = x[:15].min(), x[:15].max()
     np.testing.assert_allclose(found.test.x, (x[15:] - low) / (high - low), rtol=1e-6)
     assert (found.train.x.min(), found.train.x.max()) == (0, 1)
+    assert found.input_range == data.load(str(path)).input_range == (low, high)
 
 
 @pytest.mark.parametrize("name", ["colour", "grey"])
