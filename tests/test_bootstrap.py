@@ -80,14 +80,15 @@ def test_error_over_examples_is_of_the_mean_of_the_chains():
 def test_both_errors_add_up():
     # Examples and chains vary independently: variances add.
     rng = np.random.default_rng(1)
-    shift = 0.05 * rng.normal(size=(5, 1)) + 0.2 * rng.random(200)
+    shift = 0.05 * rng.normal(size=(5, 1)) + 0.4 * rng.random(30)
     reference = np.stack([0.3 + shift, 0.7 - shift], axis=2)
-    method = np.broadcast_to([[[1.0, 0.0]]], (1, 200, 2))
+    method = np.broadcast_to([[[1.0, 0.0]]], (1, 30, 2))
     found = bootstrap.compare_to_reference(method, reference, 4000).total_variation
     assert found.over_chains is not None
     want = math.hypot(found.over_chains, found.over_examples)
     assert found.standard_error == pytest.approx(want, rel=0.06)
-    assert found.over_examples > 0.1 * found.over_chains > 0
+    # Neither is lost beside the other.
+    assert 2 > found.over_examples / found.over_chains > 0.5
 
 
 def test_ceiling_of_chains_and_equal_seeds():

@@ -94,6 +94,12 @@ def test_few_draws_have_the_pvalue_of_the_multinomial(counts):
     assert abs(found - want) < 5 * np.sqrt(want * (1 - want) / 9_999)
 
 
+def test_no_pvalue_is_below_what_the_simulations_can_tell():
+    """Twelve of twelve in one of forty units: 40^-11."""
+    values = np.eye(40)[np.full(12, 7)][:, None]
+    assert check_exchangeability(values).pvalue == 1e-4
+
+
 def test_of_chains_that_hardly_move_the_last_draws_count():
     """The first are those of the start, which has no preferred unit."""
     largest = np.repeat(np.random.default_rng(0).integers(5, size=60)[:, None], 100, 1)

@@ -112,6 +112,8 @@ def test_a_flat_density_is_limited_by_the_prior():
     starts = jnp.ones((2, 10_000))
     suggestion = tuning.suggest(log_density, starts, None, prior_std=0.5)
     assert suggestion.step_size == pytest.approx(0.07)
+    assert suggestion.trajectory_length == hmc.rule_length(0.5)
+    assert suggestion.trajectory_length == pytest.approx(np.pi / 4)
     assert "10,000 parameters" in suggestion.reasons[0]
 
 
