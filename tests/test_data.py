@@ -113,6 +113,18 @@ def test_an_npz_of_images_is_normalised_by_channel(tmp_path):
     assert grey.fingerprint != data.load(path).fingerprint
 
 
+def test_every_array_is_in_the_fingerprint(tmp_path):
+    """A run is compared with data of the same one: of other test examples none is."""
+    path, arrays = saved(tmp_path)
+    found = {data.load(path).fingerprint}
+    for name, array in arrays.items():
+        turned = np.roll(array, 1, axis=0)
+        assert not np.array_equal(turned, array)
+        path, _ = saved(tmp_path, **{name: turned})
+        found.add(data.load(path).fingerprint)
+    assert len(found) == 5
+
+
 def test_many_pixels_lose_nothing_of_their_spread():
     """Added up in float32, squares of a million pixels are off by 2e-4 of it."""
     x = np.random.default_rng(0).integers(0, 256, (300, 64, 64, 3), np.uint8)

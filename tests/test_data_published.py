@@ -165,14 +165,13 @@ def test_reviews_stay_words_and_the_last_are_for_validation(tmp_path, monkeypatc
         data.load("imdb")
 
 
-def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "cifar10_lossless_subset"])
+def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch, name):
     monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
     x = np.random.default_rng(0).integers(0, 256, (9, 4, 5, 3)).astype(np.uint8)
     y = np.arange(9) % 3
-    np.savez(
-        tmp_path / "cifar100.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4]
-    )
-    dataset = data.load("cifar100")
+    np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    dataset = data.load(name)
     expected = (x.astype(float) / 255 - [0.49, 0.48, 0.44]) / 0.2
     np.testing.assert_allclose(dataset.train.x, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(dataset.test.x, expected[:4], rtol=1e-5, atol=1e-5)
@@ -180,9 +179,9 @@ def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch):
     np.testing.assert_allclose(back, x[:4], atol=1e-3)
     # Of TensorFlow Datasets they are the same images.
     arrays = datasets.Arrays(x, y, x[:4], y[:4])
-    monkeypatch.setattr(datasets, "tfds_files", lambda name: [])
-    monkeypatch.setattr(datasets, "read_tfds", {"cifar100": arrays}.__getitem__)
-    prepared = data.load("tfds:cifar100")
+    monkeypatch.setattr(datasets, "tfds_files", lambda _: [])
+    monkeypatch.setattr(datasets, "read_tfds", {name: arrays}.__getitem__)
+    prepared = data.load(f"tfds:{name}")
     np.testing.assert_array_equal(prepared.train.x, dataset.train.x)
     np.testing.assert_array_equal(prepared.test.x, dataset.test.x)
 

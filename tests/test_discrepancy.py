@@ -228,6 +228,8 @@ def test_mmd_p_values_are_uniform_where_nothing_differs():
         discrepancy.mmd_test(*pair, 199, seed=i).p_value for i, pair in enumerate(sets)
     ]
     assert stats.kstest(found, "uniform").pvalue > 1e-4
+    tried = {discrepancy.mmd_test(*sets[1], 199, seed=i).p_value for i in range(5)}
+    assert len(tried) > 1
     far = discrepancy.mmd_test(sets[0, 0], sets[0, 1] + 5, 199)
     assert far.p_value == 1 / 200
 
@@ -336,5 +338,7 @@ def test_sliced_wasserstein_in_one_dimension_is_the_mean_of_quantile_costs():
     found = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
     again = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
     assert found == again
+    pair = np.random.default_rng(5).random((2, 9, 4))
+    assert discrepancy.sliced_wasserstein(*pair, seed=1) != found
     with pytest.raises(ValueError, match="draws of the same quantities"):
         discrepancy.sliced_wasserstein(one, np.ones((2, 2)))

@@ -395,6 +395,9 @@ def test_jpeg_streams_are_a_data_set(tmp_path, monkeypatch):
         arrays[f"y_{kind}"] = np.arange(len(part)) % 2
     np.savez(tmp_path / "cifar10_jpeg.npz", **arrays)
     dataset = data.load("cifar10_jpeg")
+    # As of CIFAR that was not compressed.
+    np.testing.assert_allclose(dataset.input_mean, 255 * np.array([0.49, 0.48, 0.44]))
+    np.testing.assert_allclose(dataset.input_std, 255 * 0.2)
     found = dataset.test.x * dataset.input_std + dataset.input_mean
     decoded = [np.asarray(PIL.Image.open(io.BytesIO(s.tobytes()))) for s in streams]
     np.testing.assert_allclose(found, decoded[4:], atol=1e-3)
