@@ -26,6 +26,9 @@ MAX_GROWTH = 8
 """While the step size adapts, trajectories take at most this many times the leapfrogs
 first asked for: a step that is tried out far too small shall not cost hours."""
 
+_WHOLE = 1 - 1e-6
+"""Of a number of leapfrogs: whole ones that float32 has rounded up stay as many."""
+
 
 class Point(NamedTuple):
     """Parameters, with what is known there.
@@ -281,11 +284,11 @@ def limited_count(
     step_size: Float[Array, ""],
 ) -> Int[Array, ""]:
     """Leapfrogs of a length, at least one, and not too many in the warm-up."""
-    count = jnp.ceil(trajectory_length / step_size - 1e-6).astype(int)
+    count = jnp.ceil(_WHOLE * (trajectory_length / step_size)).astype(int)
     limited = jnp.minimum(count, MAX_GROWTH * first)
     return jnp.maximum(1, jnp.where(iteration < num_warmup, limited, count))
 
 
 def count_steps(trajectory_length: float, step_size: float) -> int:
     """The leapfrogs of a trajectory: its length, rounded up to whole steps."""
-    return math.ceil(trajectory_length / step_size - 1e-6)
+    return math.ceil(_WHOLE * (trajectory_length / step_size))

@@ -9,6 +9,7 @@ from scipy import special
 from scipy.signal import lfilter
 
 from symjax import evaluation, mesh, run
+from symjax.evaluation import bias
 from symjax.samplers import sgld
 
 
@@ -63,6 +64,32 @@ def test_verdicts(scale, num_draws, verdict):
     assert compared.verdict == (verdict or "unclear")
     if num_draws == 4000:
         assert abs(compared.ratio - scale) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("ratio", "error", "verdict"),
+    [
+        # 2.0 and 3.1 standard errors from 1 for 0.16, 2.2 and 3.4 for 0.15 below it.
+        (1.16, 0.074, "unclear"),
+        (1.16, 0.048, "biased"),
+        (0.85, 0.074, "unclear"),
+        (0.85, 0.048, "biased"),
+        # Surely above 1 by 4 %, and surely below 1.1.
+        (1.04, 0.01, "small"),
+        (0.96, 0.01, "small"),
+        (1.04, 0.03, "unclear"),
+    ],
+)
+def test_small_is_below_a_tenth_by_two_errors_and_biased_is_three_from_none(
+    ratio, error, verdict, monkeypatch
+):
+    """The error is of the logarithm, and of both runs together."""
+    found = iter([(2 * ratio, 2 * ratio * 0.8 * error), (2.0, 2 * 0.6 * error)])
+    monkeypatch.setattr(bias, "_spread", lambda *_: next(found))
+    compared = evaluation.compare_spread(*np.ones((2, 2, 30, 1, 1)))
+    assert compared.ratio == pytest.approx(ratio)
+    assert compared.error == pytest.approx(error)
+    assert compared.verdict == verdict
 
 
 def test_constant_predictions_are_left_out():

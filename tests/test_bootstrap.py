@@ -64,17 +64,31 @@ def test_error_over_examples_is_that_of_a_mean_of_examples():
     assert found.agreement.over_examples == pytest.approx(want, rel=1e-9)
 
 
+def test_error_over_examples_is_of_the_mean_of_the_chains():
+    """They are kept; each by itself is further from the method, and varies more."""
+    p, q = RNG.dirichlet(np.ones(3), (1, 400)), RNG.dirichlet(np.ones(3), (6, 400))
+    found = bootstrap.compare_to_reference(p, q)
+    each = abs(p[0] - q.mean(axis=0)).sum(axis=1) / 2
+    want = each.std() / 20
+    assert found.total_variation.over_examples == pytest.approx(want, rel=1e-12)
+    found, others = bootstrap.compare_chains(q), (q.sum(axis=0) - q) / 5
+    each = (abs(q - others).sum(axis=2) / 2).mean(axis=0)
+    want = each.std() / 20
+    assert found.total_variation.over_examples == pytest.approx(want, rel=1e-12)
+
+
 def test_both_errors_add_up():
     # Examples and chains vary independently: variances add.
     rng = np.random.default_rng(1)
-    shift = 0.05 * rng.normal(size=(5, 1)) + 0.2 * rng.random(200)
+    shift = 0.05 * rng.normal(size=(5, 1)) + 0.4 * rng.random(30)
     reference = np.stack([0.3 + shift, 0.7 - shift], axis=2)
-    method = np.broadcast_to([[[1.0, 0.0]]], (1, 200, 2))
+    method = np.broadcast_to([[[1.0, 0.0]]], (1, 30, 2))
     found = bootstrap.compare_to_reference(method, reference, 4000).total_variation
     assert found.over_chains is not None
     want = math.hypot(found.over_chains, found.over_examples)
     assert found.standard_error == pytest.approx(want, rel=0.06)
-    assert found.over_examples > 0.1 * found.over_chains > 0
+    # Neither is lost beside the other.
+    assert 2 > found.over_examples / found.over_chains > 0.5
 
 
 def test_ceiling_of_chains_and_equal_seeds():
@@ -85,7 +99,9 @@ def test_ceiling_of_chains_and_equal_seeds():
     want = each.std(ddof=1) / math.sqrt(5)
     assert found.total_variation.over_chains == pytest.approx(want, rel=0.06)
     assert bootstrap.compare_chains(q, seed=3) == bootstrap.compare_chains(q, seed=3)
-    assert bootstrap.compare_chains(q, seed=3) != bootstrap.compare_chains(q, seed=4)
+    three, four = (bootstrap.compare_chains(q, seed=n).total_variation for n in (3, 4))
+    assert three.over_chains != four.over_chains
+    assert three.standard_error != four.standard_error
 
 
 def test_what_does_not_fit_is_refused():

@@ -68,6 +68,28 @@ def test_ranks_every_difference_and_no_other(kind):
         np.testing.assert_allclose(of(ours, name), expected, rtol=1e-4, err_msg=name)
 
 
+def test_two_values_as_often_as_each_other_have_an_rhat():
+    """Folded at the median between them, they are all the same."""
+    random = np.random.default_rng(0)
+    x = np.stack([random.permutation(np.arange(50) % 2) for _ in range(4)])
+    x = x.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        expected = float(arviz.rhat(x))
+    assert 0.9 < expected < 1.5
+    np.testing.assert_allclose(of(convergence.summarise(x), "rhat"), expected, 1e-4)
+
+
+def test_what_differs_in_a_middle_draw_alone_has_no_statistics():
+    """It is in no half; of a standing quantity a size of all draws would be a lie."""
+    x = chains(4, 51, 3)
+    x[:, :, 1] = 0.3
+    x[2, 25, 1] = 0.4
+    result = convergence.summarise(x)
+    assert result.num_constant == 0
+    for name in ORACLES:
+        np.testing.assert_array_equal(np.isnan(of(result, name)), [False, True, False])
+
+
 def test_equal_values_tie_within_a_quantity_only():
     x = chains(2, 20, 2)
     x -= x.min(axis=(0, 1))
@@ -154,6 +176,20 @@ def test_of_many_quantities_a_random_sample_is_judged_and_all_are_looked_at():
         assert slow.rhat == of(part, "rhat", slow.path)[slow.index]
 
 
+def test_a_sample_of_leaves_with_one_quantity_each_is_of_the_right_leaves():
+    """Where a leaf begins, its quantity must not be taken for the last one's."""
+    x = chains(2, 20, 30)
+    tree = {f"{i:02}": x[:, :, i] for i in range(30)}
+    whole, part = (convergence.summarise(tree, max_judged=n) for n in (30, 29))
+    assert part.num_judged == 29
+    known = [path for path in tree if not np.isnan(of(part, "rhat", path))]
+    assert len(known) == 29
+    for path in known:
+        np.testing.assert_allclose(
+            of(part, "rhat", path), of(whole, "rhat", path), rtol=1e-5
+        )
+
+
 def test_constant_and_non_finite_quantities_stand_apart():
     x = chains(4, 50, 10)
     x[:, :, 0] = 0.3
@@ -182,6 +218,7 @@ def test_chains_stuck_apart_count_as_not_converged():
 
 def test_a_share_needs_a_quantity():
     assert convergence.share_below({"a": np.array([np.nan, 1.0, 1.2])}, 1.05) == 0.5
+    assert convergence.share_below({"a": np.array([1.0, 1.05])}, 1.05) == 0.5
     assert convergence.share_below({"a": np.array([np.nan])}, 1.05) is None
     assert convergence.share_below(None, 1.05) is None
 

@@ -13,6 +13,7 @@ import sklearn.preprocessing
 import tensorflow_datasets as tfds
 
 from symjax import data
+from symjax.data import arrays as raw
 
 
 def saved(folder, **changes):
@@ -106,6 +107,32 @@ def test_an_npz_of_images_is_normalised_by_channel(tmp_path):
     # The same bytes in another shape are another data set.
     path, _ = saved(tmp_path, x_train=x_train[..., :1], x_test=x_test[:5, ..., :1])
     assert grey.fingerprint != data.load(path).fingerprint
+    # So they are as other numbers: of a byte from 128 on, its sign.
+    signed = x_train[..., 0].view(np.int8), x_test[:5, ..., 0].view(np.int8)
+    path, _ = saved(tmp_path, x_train=signed[0], x_test=signed[1])
+    assert grey.fingerprint != data.load(path).fingerprint
+
+
+def test_every_array_is_in_the_fingerprint(tmp_path):
+    """A run is compared with data of the same one: of other test examples none is."""
+    path, arrays = saved(tmp_path)
+    found = {data.load(path).fingerprint}
+    for name, array in arrays.items():
+        turned = np.roll(array, 1, axis=0)
+        assert not np.array_equal(turned, array)
+        path, _ = saved(tmp_path, **{name: turned})
+        found.add(data.load(path).fingerprint)
+    assert len(found) == 5
+
+
+def test_many_pixels_lose_nothing_of_their_spread():
+    """Added up in float32, squares of a million pixels are off by 2e-4 of it."""
+    x = np.random.default_rng(0).integers(0, 256, (300, 64, 64, 3), np.uint8)
+    _, _, mean, std = raw.normalise(x, x[:1])
+    for channel in range(3):
+        exact = x[..., channel].astype(float)
+        assert mean[channel] == pytest.approx(exact.mean(), rel=1e-9)
+        assert std[channel] == pytest.approx(exact.std(), rel=1e-7)
 
 
 def test_an_npz_of_floats_is_a_regression(tmp_path):

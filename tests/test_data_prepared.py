@@ -88,7 +88,7 @@ def test_what_was_prepared_is_the_data_set_and_is_not_read_again(
         np.testing.assert_array_equal(*(made.x for made in shifted))
 
 
-def test_a_changed_file_is_read_anew_and_the_old_entry_removed(tmp_path):
+def test_a_changed_file_is_read_anew_and_the_old_entry_removed(tmp_path, monkeypatch):
     file = write(tmp_path)
     before = data.load(file)
     time = os.stat(file).st_mtime_ns
@@ -101,6 +101,14 @@ def test_a_changed_file_is_read_anew_and_the_old_entry_removed(tmp_path):
     write(tmp_path, "colours")
     os.utime(file, ns=(time + 10**9, time + 10**9))
     assert_same(data.load(file), before)
+    turned = INPUTS["colours"][::-1]
+    with monkeypatch.context() as patch:
+        patch.setitem(INPUTS, "colours", turned)
+        size = os.stat(file).st_size
+        write(tmp_path, "colours")
+    assert os.stat(file).st_size == size
+    os.utime(file, ns=(time + 2 * 10**9, time + 2 * 10**9))
+    np.testing.assert_array_equal(data.load(file).train_bytes, turned[:30])
     (tmp_path / "other").mkdir()
     data.load(write(tmp_path / "other", "columns"))
     assert len(entries(tmp_path)) == 2

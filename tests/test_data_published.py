@@ -8,7 +8,7 @@ import pytest
 from symjax import data
 from symjax.cli import posteriors
 from symjax.cli.problem import Problem
-from symjax.data import jpeg, uci
+from symjax.data import datasets, jpeg, uci
 
 
 MASK = 0xFFFFFFFF
@@ -165,19 +165,25 @@ def test_reviews_stay_words_and_the_last_are_for_validation(tmp_path, monkeypatc
         data.load("imdb")
 
 
-def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "cifar10_lossless_subset"])
+def test_cifar_is_normalised_as_the_reference_did(tmp_path, monkeypatch, name):
     monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
     x = np.random.default_rng(0).integers(0, 256, (9, 4, 5, 3)).astype(np.uint8)
     y = np.arange(9) % 3
-    np.savez(
-        tmp_path / "cifar100.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4]
-    )
-    dataset = data.load("cifar100")
+    np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    dataset = data.load(name)
     expected = (x.astype(float) / 255 - [0.49, 0.48, 0.44]) / 0.2
     np.testing.assert_allclose(dataset.train.x, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(dataset.test.x, expected[:4], rtol=1e-5, atol=1e-5)
     back = dataset.test.x * dataset.input_std + dataset.input_mean
     np.testing.assert_allclose(back, x[:4], atol=1e-3)
+    # Of TensorFlow Datasets they are the same images.
+    arrays = datasets.Arrays(x, y, x[:4], y[:4])
+    monkeypatch.setattr(datasets, "tfds_files", lambda _: [])
+    monkeypatch.setattr(datasets, "read_tfds", {name: arrays}.__getitem__)
+    prepared = data.load(f"tfds:{name}")
+    np.testing.assert_array_equal(prepared.train.x, dataset.train.x)
+    np.testing.assert_array_equal(prepared.test.x, dataset.test.x)
 
 
 def test_decoded_images_are_kept_by_the_files_content(tmp_path, monkeypatch):

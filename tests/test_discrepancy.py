@@ -228,6 +228,8 @@ def test_mmd_p_values_are_uniform_where_nothing_differs():
         discrepancy.mmd_test(*pair, 199, seed=i).p_value for i, pair in enumerate(sets)
     ]
     assert stats.kstest(found, "uniform").pvalue > 1e-4
+    tried = {discrepancy.mmd_test(*sets[1], 199, seed=i).p_value for i in range(5)}
+    assert len(tried) > 1
     far = discrepancy.mmd_test(sets[0, 0], sets[0, 1] + 5, 199)
     assert far.p_value == 1 / 200
 
@@ -259,6 +261,15 @@ def test_compare_draws_is_the_mmd_of_all_weights(monkeypatch):
     want = discrepancy.mmd_test(one, two, 49, seed=1, block_length=11)
     assert found.mmd == pytest.approx(want.mmd, rel=1e-9)
     assert found.p_value == want.p_value
+    # Of a longer reference as many, from its first draw to its last.
+    longer = RNG.normal(size=(3, 23, 10))
+    values = longer[..., :6].reshape(3, 23, 2, 3), longer[..., 6], longer[..., 7:]
+    tall = {"a": values[0], "b": {"c": values[1]}, "d": values[2]}
+    kept = longer[:, np.linspace(0, 22, 11).astype(int)].reshape(33, 10)
+    want = discrepancy.mmd_test(one, kept, 49, block_length=11)
+    assert discrepancy.compare_draws(tree, tall, 49).mmd == pytest.approx(want.mmd)
+    want = discrepancy.mmd_test(kept, one, 49, block_length=11)
+    assert discrepancy.compare_draws(tall, tree, 49).mmd == pytest.approx(want.mmd)
     # Of fewer draws, evenly spaced, in whole blocks.
     monkeypatch.setattr(chains_module, "_MOST_DRAWS", 15)
     few = discrepancy.compare_draws(tree, other, 49, seed=1, block_length=2)
@@ -327,5 +338,7 @@ def test_sliced_wasserstein_in_one_dimension_is_the_mean_of_quantile_costs():
     found = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
     again = discrepancy.sliced_wasserstein(*np.random.default_rng(5).random((2, 9, 4)))
     assert found == again
+    pair = np.random.default_rng(5).random((2, 9, 4))
+    assert discrepancy.sliced_wasserstein(*pair, seed=1) != found
     with pytest.raises(ValueError, match="draws of the same quantities"):
         discrepancy.sliced_wasserstein(one, np.ones((2, 2)))

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -73,6 +75,38 @@ def test_chains_that_stand_still_are_one_draw_each():
         assert result.pvalue == pytest.approx(want, abs=noise)
     alone = check_exchangeability(values[:1])
     assert (alone.num_independent, alone.pvalue) == (1, 1.0)
+
+
+@pytest.mark.parametrize(
+    "counts", [(3, 3, 0, 0, 0, 0), (5, 2, 2, 1), (4, 2, 1, 0, 0), (6, 1, 0)]
+)
+def test_few_draws_have_the_pvalue_of_the_multinomial(counts):
+    """Of all outcomes; the chi-square distribution is off by 0.01 to 0.12."""
+    total, num_units = sum(counts), len(counts)
+    outcomes = np.array(list(itertools.product(range(total + 1), repeat=num_units)))
+    outcomes = outcomes[outcomes.sum(axis=1) == total]
+    as_far = (outcomes**2).sum(axis=1) >= np.sum(np.square(counts))
+    shares = np.full(num_units, 1 / num_units)
+    want = stats.multinomial.pmf(outcomes[as_far], total, shares).sum()
+    largest = np.repeat(np.arange(num_units), counts)
+    found = check_exchangeability(np.eye(num_units)[largest][:, None]).pvalue
+    # Five standard errors of 9,999 simulations, and of those alone.
+    assert abs(found - want) < 5 * np.sqrt(want * (1 - want) / 9_999)
+
+
+def test_no_pvalue_is_below_what_the_simulations_can_tell():
+    """Twelve of twelve in one of forty units: 40^-11."""
+    values = np.eye(40)[np.full(12, 7)][:, None]
+    assert check_exchangeability(values).pvalue == 1e-4
+
+
+def test_of_chains_that_hardly_move_the_last_draws_count():
+    """The first are those of the start, which has no preferred unit."""
+    largest = np.repeat(np.random.default_rng(0).integers(5, size=60)[:, None], 100, 1)
+    largest[:, 60:] = 0
+    result = check_exchangeability(np.eye(5)[largest])
+    assert (result.num_independent, result.stride) == (60, 100)
+    np.testing.assert_array_equal(result.counts, [60, 0, 0, 0, 0])
 
 
 def test_units_that_share_the_largest_are_taken_alike():

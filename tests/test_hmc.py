@@ -11,7 +11,7 @@ from blackjax.mcmc import integrators, trajectory
 from scipy.special import digamma, polygamma
 
 from symjax import densities, energies, hamiltonian, mesh, posterior, run, sums, warmup
-from symjax.samplers import hmc
+from symjax.samplers import chees, dynamic_hmc, ghmc, hmc, mala
 from symjax.types import Data
 
 
@@ -163,6 +163,86 @@ def test_an_unadjusted_burn_in_accepts_what_the_exact_step_would_refuse():
     assert result.draws.shape == (4, 300, 1)
 
 
+class Steep:
+    """A Gaussian, of which accept steps see each proposal 50 nats below its start."""
+
+    def __call__(self, params, data):
+        return gaussian(params, data)
+
+    def tally(self, params, data):
+        return ()
+
+    def gain(self, params, proposal, data, before, after):
+        return jnp.float32(-50)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (hmc, {"num_steps": 3}),
+        (dynamic_hmc, {"trajectory_length": 0.3}),
+        (mala, {}),
+        (ghmc, {"damping": 0.5}),
+        (chees, {"num_warmup": 2}),
+    ],
+    ids=["hmc", "dynamic_hmc", "mala", "ghmc", "chees"],
+)
+@pytest.mark.parametrize(("threshold", "diverges"), [(40.0, True), (60.0, False)])
+def test_the_rise_that_is_a_divergence_is_that_asked_for(
+    sampler, options, threshold, diverges
+):
+    info = run.sample(
+        jax.random.key(0),
+        sampler.build(
+            Steep(), step_size=0.05, divergence_threshold=threshold, **options
+        ),
+        jnp.ones((4, 3)),
+        None,
+        num_draws=3,
+        mesh=mesh.make_mesh(1, jax.devices()[:1]),
+        show_progress=False,
+    ).info
+    assert np.all(info.is_divergent == diverges)
+    assert not info.is_accepted.any()
+
+
+def test_the_accept_step_is_off_for_as_many_iterations_as_said():
+    """Of proposals that it would refuse; the warm-up hears so even while it is off."""
+    info = sample(
+        Steep(),
+        jnp.ones((2, 3)),
+        num_draws=4,
+        num_burn_in=0,
+        step_size=0.1,
+        num_steps=3,
+        num_unadjusted=2,
+    ).info
+    np.testing.assert_array_equal(info.is_accepted, [[True] * 2 + [False] * 4] * 2)
+    assert not info.is_divergent.any()
+    assert info.acceptance_rate.max() < 1e-15
+
+
+def test_what_is_said_of_a_transition_is_of_its_end_and_of_the_step_it_took():
+    """The log density is that of the draw; the first step is the one given."""
+    result = sample(
+        gaussian,
+        jnp.ones((3, 2)),
+        num_draws=30,
+        num_burn_in=0,
+        step_size=1.3,
+        num_steps=2,
+        num_warmup=4,
+    )
+    accepted = result.info.is_accepted[:, 4:]
+    assert 0 < accepted.mean() < 1
+    expected = -np.sum(np.asarray(result.draws, float) ** 2, axis=2) / 2
+    np.testing.assert_allclose(
+        result.info.log_density[:, 4:], expected, rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(result.info.step_size[:, 0], 1.3, rtol=1e-6)
+    assert np.all(result.info.step_size[:, 1] != result.info.step_size[:, 0])
+
+
 def test_warmup_reaches_the_target_acceptance_and_then_stands_still():
     result = sample(
         gaussian,
@@ -222,6 +302,20 @@ def test_a_length_of_whole_steps_takes_no_more_for_rounding():
     )(sizes)
     np.testing.assert_array_equal(count(5), [7, 8, 50, 1])
     np.testing.assert_array_equal(count(4), [7, 8, 16, 1])
+
+
+@pytest.mark.parametrize("length", [0.3, 1.0, np.pi / 2, 4.9, 10.0])
+def test_whole_steps_are_as_many_in_float32_however_many_they_are(length):
+    """An ulp of 100 is above 1e-6; a step that is shorter by 1e-5 takes one more."""
+    number = np.arange(1, 1000)
+    sizes = length / number
+    count = jax.vmap(
+        lambda size: hamiltonian.limited_count(length, 1000, 0, jnp.array(0), size)
+    )
+    np.testing.assert_array_equal(count(jnp.float32(sizes)), number)
+    np.testing.assert_array_equal(count(jnp.float32(sizes * (1 - 1e-5))), number + 1)
+    given = [hamiltonian.count_steps(length, float(size)) for size in sizes]
+    np.testing.assert_array_equal(given, number)
 
 
 def test_warmup_frees_a_chain_that_starts_where_the_step_is_far_too_large():

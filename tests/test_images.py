@@ -61,6 +61,19 @@ def test_pixels_run_from_black_to_white_where_black_is_not_zero(tmp_path):
     np.testing.assert_allclose(again, dataset.test.x, atol=1e-5)
 
 
+def test_a_channel_that_never_varies_stays_0_in_other_images(tmp_path):
+    """As it is in the test set: its weights have seen nothing else."""
+    x = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), dtype=np.uint8)
+    x[:9, ..., 1] = 7
+    y = np.arange(12) % 3
+    parts = {"x_train": x[:9], "y_train": y[:9], "x_test": x[9:], "y_test": y[9:]}
+    np.savez(tmp_path / "a.npz", **parts)
+    dataset = data.load(str(tmp_path / "a.npz"))
+    assert not dataset.test.x[..., 1].any()
+    found = images.as_inputs(x[9:] / np.float32(255), dataset)
+    np.testing.assert_allclose(found, dataset.test.x, atol=1e-5)
+
+
 def test_a_seed_is_not_negative():
     with pytest.raises(ValueError, match="`seed` must be a whole .*got -1"):
         data.load_shifted(data.load("digits"), "fog", 1, -1)

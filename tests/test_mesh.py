@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from symjax import mesh, run
+from symjax.mesh import layout, reading
 from symjax.run import chunks
 from symjax.samplers import hmc
 
@@ -77,6 +78,14 @@ def test_padding_is_masked_and_nothing_is_dropped():
     np.testing.assert_array_equal(placed.x[21:], np.repeat(data.x[:1], 3, axis=0))
 
 
+def test_padding_may_be_all_that_a_device_has():
+    """Of nine rows on eight devices: of several hosts each makes its own."""
+    leaf = np.arange(18.0).reshape(9, 2)
+    parts = [layout._rows(leaf, slice(2 * i, 2 * i + 2)) for i in range(8)]
+    expected = np.concatenate([leaf, np.repeat(leaf[:1], 7, axis=0)])
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
 @pytest.mark.parametrize("batch_size", [1, 5, 8, 16])
 def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     data = cases.data(21)
@@ -94,6 +103,65 @@ def test_take_gathers_the_same_batch_from_any_number_of_devices(batch_size):
     assert batch.mask.sum() == batch_size
     np.testing.assert_array_equal(batch.x[batch.mask], data.x[np.asarray(indices)])
     np.testing.assert_array_equal(batch.y[batch.mask], data.y[np.asarray(indices)])
+
+
+@pytest.mark.parametrize("num_devices", [None, 1, 8])
+def test_what_is_masked_and_no_example_stay_masked_in_a_batch(num_devices):
+    """Whatever device has the row; each example once and with its own target."""
+    data = cases.data(21)
+    data.mask[[0, 4, 20]] = False
+    indices = jnp.array([20, 7, mesh.NO_EXAMPLE, 0, 13, 4, 19])
+
+    def gather(data):
+        batch = mesh.take(data, indices)
+        if num_devices is None:
+            return batch
+        every = lambda leaf: jax.lax.all_gather(leaf, "data", tiled=True)[None]
+        return jax.tree.map(every, batch)
+
+    if num_devices is None:
+        batch = gather(data)
+    else:
+        made = mesh.make_mesh(1, jax.devices()[:num_devices])
+        placed = mesh.place_data(made, data)
+        mapped = mesh.map_chains(made, gather, P("data"))(placed)
+        batch = jax.tree.map(lambda leaf: leaf[0], mapped)
+    mask = np.asarray(batch.mask)
+    assert mask.sum() == 3
+    np.testing.assert_array_equal(np.asarray(batch.x)[mask], data.x[[7, 13, 19]])
+    np.testing.assert_array_equal(np.asarray(batch.y)[mask], data.y[[7, 13, 19]])
+
+
+class Foreign:
+    """What one of several hosts sees of an array: the parts on its own devices."""
+
+    is_fully_addressable = False
+
+    def __init__(self, array, devices):
+        self.shape, self.dtype = array.shape, array.dtype
+        shards = array.addressable_shards
+        self.addressable_shards = [s for s in shards if s.device in devices]
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (8, 1), (1, 8)])
+@pytest.mark.parametrize("order", [range(8), [5, 0, 3, 6, 1, 7, 2, 4]])
+def test_every_chain_is_read_once_by_one_host(shape, order, monkeypatch):
+    """Also where several devices, of one host or of two, have copies of it."""
+    for name in ("_shards", "_read"):  # which ask for JAX's own arrays
+        plain = getattr(reading, name).__wrapped__
+        monkeypatch.setattr(reading, name, plain)
+    devices = [jax.devices()[i] for i in order]
+    made = jax.sharding.Mesh(np.array(devices).reshape(shape), ("chain", "data"))
+    values = {"a": jnp.arange(24.0).reshape(8, 3), "b": jnp.arange(8)}
+    placed = mesh.place_chains(made, values)
+    seen = []
+    for host in (jax.devices()[:4], jax.devices()[4:]):
+        own = mesh.read_own(jax.tree.map(lambda leaf, d=host: Foreign(leaf, d), placed))
+        np.testing.assert_array_equal(own.chains, np.sort(own.chains))
+        for name, leaf in values.items():
+            np.testing.assert_array_equal(own.values[name], leaf[own.chains])
+        seen += own.chains.tolist()
+    assert sorted(seen) == list(range(8))
 
 
 EVERY = [*cases.SAMPLERS, *cases.TRAJECTORIES, *cases.APPROXIMATIONS]
@@ -159,6 +227,22 @@ def test_a_density_that_forgets_to_sum_over_devices_is_refused():
             mesh=mesh.make_mesh(2, jax.devices()[:4]),
             show_progress=False,
         )
+
+
+def test_one_number_that_differs_between_devices_is_enough():
+    """Of gradients most may be equal, as the zeros of units that are off."""
+    made = mesh.make_mesh(1, jax.devices()[:4])
+
+    def differ(at):
+        here = jax.lax.axis_index("data")
+        own = jnp.zeros(5).at[at].set(jnp.where(here == 3, 1.0, 0.0) * (at >= 0))
+        tree = {"a": jnp.ones(2), "b": own, "c": here}
+        return mesh.differs_along_data(tree)[None]
+
+    mapped = jax.jit(mesh.map_chains(made, differ, P()))
+    assert mapped(jnp.array(2))
+    # Whole numbers, such as a place, may.
+    assert not mapped(jnp.array(-1))
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 8])

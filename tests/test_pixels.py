@@ -28,6 +28,7 @@ def folder(tmp_path_factory):
     """Files of images whose first row of pixels is blank, in colour and in grey."""
     folder = tmp_path_factory.mktemp("data")
     colour = np.random.default_rng(0).integers(0, 256, (60, 6, 6, 3), dtype=np.uint8)
+    colour[..., 1] //= 3  # a channel of its own moments
     colour[:, 0] = 0
     colour[3, 2, 2] = 255
     y = np.arange(60) % 3
@@ -68,6 +69,7 @@ def test_numbers_are_scaled_from_the_smallest_to_the_largest(tmp_path):
     low, high = x[:15].min(), x[:15].max()
     np.testing.assert_allclose(found.test.x, (x[15:] - low) / (high - low), rtol=1e-6)
     assert (found.train.x.min(), found.train.x.max()) == (0, 1)
+    assert found.input_range == data.load(str(path)).input_range == (low, high)
 
 
 @pytest.mark.parametrize("name", ["colour", "grey"])

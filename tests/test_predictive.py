@@ -74,6 +74,19 @@ def test_predict_bounds_its_batches_and_compiles_once(x, expected, max_bytes, ba
     assert traced == [1, batch]
 
 
+def test_predict_multiplies_in_full_float32(x):
+    """A GPU's own TF32 would answer for a network that was not sampled."""
+    precisions = []
+
+    def watched(params, x):
+        precisions.append(jax.config.jax_default_matmul_precision)
+        return network(params, x)
+
+    predictive.predict(watched, some_draws(), x)
+    # The first is of the plan, which computes nothing.
+    assert precisions[1:] == ["highest"]
+
+
 def test_predict_takes_kernels_one_by_one(monkeypatch):
     shapes = []
     convolve = jax.lax.conv_general_dilated_p.bind

@@ -46,6 +46,27 @@ def test_severities_move_further_away_and_seeds_are_kept(digits, name):
     assert np.array_equal(corrupt(name, clean, 3, 1), shifted[2]) != is_random
 
 
+def test_what_is_drawn_is_of_seed_and_name_and_the_same_at_every_severity():
+    """A name's place in the table is in its seed: those of before keep their images."""
+    assert data.SHIFT_NAMES[:7] == (
+        *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur"),
+        *("motion_blur", "zoom_blur", "brightness"),
+    )
+    assert data.SHIFT_NAMES[7:13] == (
+        *("contrast", "fog", "pixelate", "elastic", "jpeg", "rotate"),
+    )
+    grey = np.full((3, 9, 9, 1), 0.5, np.float32)
+    for seed in (0, 7):
+        drawn = np.random.default_rng([seed, 0]).standard_normal(grey.shape, np.float32)
+        uniform = np.random.default_rng([seed, 2]).random(grey.shape, np.float32)
+        for severity, std, share in ((1, 0.04, 0.01), (3, 0.08, 0.03), (5, 0.1, 0.07)):
+            noise = corrupt("gaussian_noise", grey, severity, seed) - grey
+            np.testing.assert_allclose(noise, std * drawn, atol=1e-6)
+            hit = corrupt("impulse_noise", grey, severity, seed)
+            np.testing.assert_array_equal(hit == 1, uniform < share / 2)
+            np.testing.assert_array_equal(hit == 0, uniform > 1 - share / 2)
+
+
 def test_noises_have_their_moments():
     """Bounds of five standard errors or more."""
     grey = np.full((400, 28, 28, 1), 0.5, np.float32)
@@ -224,6 +245,15 @@ def test_elastic_moves_pixels_of_one_image_by_its_distance():
         distance = np.sqrt(np.sum(moved**2, axis=3).mean(axis=(1, 2)))
         # What is moved beyond an edge is mirrored, and seems to stay: a few of 64.
         assert 0.95 < distance.mean() / (pixels * np.sqrt(64 / 32)) < 1
+    # Smoothed by normals of a tenth of the side: of places d apart exp(-d^2 / 4 s^2).
+    inner = (corrupt("elastic", both, 5, 0) - both)[:, 8:-8, 8:-8]
+    inner -= inner.mean()
+    alike = lambda one, other: np.mean(one * other) / np.mean(inner**2)
+    expected = np.exp(-(6**2) / (4 * 6.4**2))
+    assert alike(inner[:, 6:], inner[:, :-6]) == pytest.approx(expected, abs=0.1)
+    assert alike(inner[:, :, 6:], inner[:, :, :-6]) == pytest.approx(expected, abs=0.1)
+    assert abs(alike(inner[1:], inner[:-1])) < 0.3  # images are moved each by itself
+    assert abs(alike(inner[..., 0], inner[..., 1])) < 0.3
     flat = np.stack([np.zeros((32, 32, 1)), np.ones((32, 32, 1))])
     np.testing.assert_allclose(corrupt("elastic", flat, 5, 0), flat, atol=1e-5)
 
@@ -253,9 +283,10 @@ def fake(folder, **changes):
 
 def test_the_published_files_are_read_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("SYMJAX_DATA", str(tmp_path))
-    dataset, x, y = fake(tmp_path)
+    labels = np.arange(30) // 4 % 3  # each severity's are its own
+    dataset, *_ = fake(tmp_path, labels=labels)
     shifted = data.load_shifted(dataset, "CIFAR-10-C/fog", 4)
-    np.testing.assert_array_equal(shifted.y, y[18:24])
+    np.testing.assert_array_equal(shifted.y, labels[18:24])
     np.testing.assert_allclose(shifted.x, dataset.train.x[18:24], atol=1e-5)
     with pytest.raises(ValueError, match=r"no .*fogg.npy \(SYM.* Did you mean fog\?"):
         data.load_shifted(dataset, "CIFAR-10-C/fogg", 4)
@@ -319,6 +350,14 @@ def test_ood_sets_from_files_fit_the_images(tmp_path, monkeypatch, digits):
     raw = colours.x * dataset.input_std + dataset.input_mean
     np.testing.assert_allclose(raw[..., 0], raw[..., 2], atol=1e-3)
 
+    # In another order pixels keep their colours, and all images have one order.
+    permuted = data.load_ood("permuted", dataset).x.reshape(-1, 36, 3)
+    pixels = dataset.test.x.reshape(-1, 36, 3)
+    apart = np.abs(permuted[0][:, None] - pixels[0]).max(axis=2)
+    order = apart.argmin(axis=1)
+    assert sorted(order) == list(range(36)) != list(order)
+    np.testing.assert_allclose(permuted, pixels[:, order], atol=1e-5)
+
     cifar100 = dataset._replace(name="cifar100")
     coloured = np.random.default_rng(1).integers(0, 256, (5, 32, 32, 3))
     for name in ("svhn_cropped", "cifar10"):
@@ -356,6 +395,9 @@ def test_jpeg_streams_are_a_data_set(tmp_path, monkeypatch):
         arrays[f"y_{kind}"] = np.arange(len(part)) % 2
     np.savez(tmp_path / "cifar10_jpeg.npz", **arrays)
     dataset = data.load("cifar10_jpeg")
+    # As of CIFAR that was not compressed.
+    np.testing.assert_allclose(dataset.input_mean, 255 * np.array([0.49, 0.48, 0.44]))
+    np.testing.assert_allclose(dataset.input_std, 255 * 0.2)
     found = dataset.test.x * dataset.input_std + dataset.input_mean
     decoded = [np.asarray(PIL.Image.open(io.BytesIO(s.tobytes()))) for s in streams]
     np.testing.assert_allclose(found, decoded[4:], atol=1e-3)

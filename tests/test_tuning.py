@@ -23,6 +23,38 @@ def test_the_largest_curvature_of_a_quadratic():
     np.testing.assert_allclose(found, np.linalg.eigvalsh(precision)[-1], rtol=0.02)
 
 
+def test_a_start_at_zero_has_its_curvature():
+    """Where the parameters say nothing of the width of differences."""
+    precision = jnp.array([3.0, 100.0])
+    density = lambda params, data: -jnp.sum(precision * params**2) / 2
+    found = tuning.largest_curvatures(density, jnp.zeros((2, 2)), None)
+    np.testing.assert_allclose(found, 100, rtol=1e-3)
+
+
+def test_differences_of_many_parameters_are_as_narrow_as_of_few():
+    """Along one of 10,000, whose curvature 100 x^2 grows beside the start at 1."""
+    density = lambda params, data: (
+        -100 * params[0] ** 4 / 12 - jnp.sum(params[1:] ** 2) / 2
+    )
+    found = tuning.largest_curvatures(density, jnp.ones((1, 10_000)), None)
+    np.testing.assert_allclose(found, 100, rtol=1e-2)
+
+
+def test_the_step_is_that_of_the_chain_with_the_largest_curvature():
+    """Of -sum x^4 / 12 it is x^2, and leapfrogs of one step go for all chains."""
+    starts = jnp.array([[1.0, 0.5], [20.0, 0.1], [0.1, 2.0]])
+    density = lambda params, data: -jnp.sum(params**4) / 12
+    suggestion = tuning.suggest(density, starts, None, prior_std=10.0)
+    assert suggestion.step_size == pytest.approx(0.8 / 20, rel=1e-3)
+
+
+def test_a_density_that_bends_upwards_limits_no_step():
+    density = lambda params, data: jnp.sum(params**2) / 2
+    suggestion = tuning.suggest(density, jnp.ones((2, 16)), None, prior_std=10.0)
+    assert suggestion.step_size == pytest.approx(1.4 * 10 / 2)
+    assert "would allow inf" in suggestion.reasons[0]
+
+
 @pytest.mark.parametrize("num_devices", [1, 8])
 def test_that_of_a_network_against_its_hessian(num_devices):
     log_posterior = cases.log_posterior()
@@ -80,6 +112,8 @@ def test_a_flat_density_is_limited_by_the_prior():
     starts = jnp.ones((2, 10_000))
     suggestion = tuning.suggest(log_density, starts, None, prior_std=0.5)
     assert suggestion.step_size == pytest.approx(0.07)
+    assert suggestion.trajectory_length == hmc.rule_length(0.5)
+    assert suggestion.trajectory_length == pytest.approx(np.pi / 4)
     assert "10,000 parameters" in suggestion.reasons[0]
 
 

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.adaptation.metric_estimators import fisher_score_low_rank
 from blackjax.adaptation.staged_adaptation import build_schedule
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.diagnostics import effective_sample_size
 
-from symjax import mesh, run, warmup
+from symjax import mesh, run, warmup, windows
 from symjax.samplers import dynamic_hmc, hmc, nuts
 
 
@@ -122,6 +123,13 @@ def test_a_step_keeps_its_size_in_units_of_what_it_is_most_limited_by():
     np.testing.assert_allclose(ratio, 1 / scale, rtol=0.05)
 
 
+def dense(low_rank):
+    """The inverse mass matrix that such a one stands for."""
+    sigma, vectors, values = map(np.asarray, low_rank)
+    scaled = sigma[:, None] * vectors
+    return np.diag(sigma**2) + scaled @ np.diag(values - 1) @ scaled.T
+
+
 def test_a_low_rank_finds_one_wide_direction_in_many():
     generator = np.random.default_rng(1)
     direction = generator.normal(size=30)
@@ -132,14 +140,25 @@ def test_a_low_rank_finds_one_wide_direction_in_many():
     matrix, _ = feed(
         "low_rank", draws, num_warmup=400, gradient=lambda x: -precision @ x
     )
-    scaled = np.asarray(matrix.sigma)[:, None] * np.asarray(matrix.U)
-    learnt = (
-        np.diag(np.asarray(matrix.sigma) ** 2)
-        + scaled @ np.diag(np.asarray(matrix.lam) - 1) @ scaled.T
-    )
     # What leapfrogs see: the precision in units of the learnt mass.
-    seen = np.linalg.eigvals(learnt @ np.linalg.inv(covariance)).real
+    seen = np.linalg.eigvals(dense(matrix) @ np.linalg.inv(covariance)).real
     assert seen.max() / seen.min() < 10  # 100 with unit mass
+
+
+def test_a_low_rank_is_that_of_the_last_draws():
+    """The draws of before are of other scales, as of a chain that still descends."""
+    generator = np.random.default_rng(0)
+    draws = generator.normal(size=(400, 5)).astype("f4")
+    gradients = generator.normal(size=(400, 5)).astype("f4")
+    end = [i for i, (_, end) in enumerate(build_schedule(400)) if end][-1]
+    last = slice(end + 1 - windows.NUM_RECENT, end + 1)
+    for array in (draws, gradients):
+        array[: last.start] *= [100, 1, 10, 0.1, 0.01]
+    known = jnp.asarray(draws), jnp.asarray(gradients)
+    of_draw = lambda x: known[1][jnp.argmin(jnp.sum((known[0] - x) ** 2, axis=1))]
+    learnt, _ = feed("low_rank", draws, num_warmup=400, gradient=of_draw)
+    expected = fisher_score_low_rank(draws[last], gradients[last], max_rank=5)
+    np.testing.assert_allclose(dense(learnt), dense(expected), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("matrix", ["diagonal", "low_rank"])
