@@ -298,7 +298,9 @@ def test_the_published_files_are_read_where_they_are(tmp_path, monkeypatch):
     ("changes", "message"),
     [
         ({"labels": np.zeros(29, int)}, r"30 images and labels of shape \(29,\)"),
-        ({"labels": np.full(30, 3)}, "labels below 3, those of .*, got 3"),
+        ({"labels": np.full(30, 3)}, "labels of 0 to 2, those of .*, got 0 to 3"),
+        # As those of CIFAR-10 are for a network of CIFAR-100.
+        ({"labels": np.arange(30) % 2}, "labels of 0 to 2, those of .*, got 0 to 1"),
         ({"fog": np.zeros((30, 6, 6, 3))}, "but .* has float64 of shape"),
     ],
 )

@@ -103,10 +103,10 @@ def _read(dataset: Dataset, name: str, severity: int) -> Data:
             f"{files[0]} must hold five severities of the same images, each with its "
             f"label, got {len(images)} images and labels of shape {labels.shape}."
         )
-    if labels.max() >= dataset.num_outputs:
+    if labels.max() != dataset.num_outputs - 1:
         raise ValueError(
-            f"{files[1]} must hold labels below {dataset.num_outputs}, those of "
-            f"{dataset.name}, got {labels.max()}."
+            f"{files[1]} must hold labels of 0 to {dataset.num_outputs - 1}, those of "
+            f"{dataset.name}, got 0 to {labels.max()}."
         )
     count = len(images) // 5
     part = slice((severity - 1) * count, severity * count)
