@@ -16,7 +16,7 @@ from sklearn import metrics
 
 from symjax import evaluation, report, store
 from symjax.plots import style
-from symjax.report import convergence, examples, judgement
+from symjax.report import chains, convergence, examples, judgement
 
 
 CHAINS, DRAWS, EXAMPLES, CLASSES = 4, 40, 30, 3
@@ -389,6 +389,18 @@ def test_verdict_says_how_much_longer_to_run():
     assert "Run about 3 times as long" in with_ess(150.0)
     assert "would take 40 times as many draws: a longer trajectory" in with_ess(10.0)
     assert "sample size of 400 or more from 160 draws" in with_ess(400.0)
+    slow = np.full((EXAMPLES, CLASSES), 900.0)
+    slow[:2] = 150.0
+    assert "sample size of 150 or less from 160 draws" in with_ess(slow)
+    slow[1] = 900.0
+    assert "The chains are long enough" in with_ess(slow)
+
+
+def test_one_divergence_in_a_hundred_is_bad_news():
+    for count, tone in ((1, "note"), (2, "bad")):
+        comparison = compared(trace=trace(diverged=count))
+        (found,) = chains.divergences(comparison)
+        assert found.tone == tone
 
 
 def test_verdict_names_stuck_chains_and_does_not_advise_to_run_them_longer():
@@ -419,6 +431,10 @@ def test_verdict_names_a_chain_in_another_region():
     )
     given.log_density[3] += 290
     assert "apart from the others" not in said(compared(trace=given))
+    # One wide chain among the others says that such a distance is none.
+    given.log_density[3] -= 290
+    given.log_density[1] = -100 + 10 * (given.log_density[1] + 100)
+    assert "Chain 3 is apart" not in said(compared(trace=given))
 
 
 def test_what_was_judged_on_a_sample_says_so():

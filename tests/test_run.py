@@ -275,6 +275,25 @@ def test_healthy_chains_are_not_called_stuck(scale, step_size, chains, is_stuck)
     assert [m[:16] for m in messages] == [f"Chain {chains - 1} is stuck"] * is_stuck
 
 
+def test_divergences_count_after_what_is_discarded():
+    divergent = np.zeros((4, 60), bool)
+    divergent[1, :20], divergent[2, 19:23] = True, True
+    info = logged(scale=1.0, step_size=1.0)._replace(is_divergent=divergent)
+    (message,) = run.describe_divergences(info, 20)
+    assert message.startswith("Chain 2: 3 of 40 proposals diverged after warm-up.")
+
+
+def test_what_the_warm_up_mended_is_not_told():
+    algorithm = hmc.build(gaussian, step_size=60.0, num_steps=3, num_warmup=80)
+    result = run.sample(
+        KEY, algorithm, jnp.ones((2, 3)), None, num_draws=20, show_progress=False,
+        mesh=mesh.make_mesh(2, jax.devices()[:1]),
+    )  # fmt: skip
+    assert result.info.is_divergent[:, :80].any()
+    assert not result.info.is_divergent[:, 80:].any()
+    assert result.messages == ()
+
+
 def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):
     """On a clock that moves by a second at each look; a chunk takes one of them."""
     clock = itertools.count()
