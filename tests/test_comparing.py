@@ -288,6 +288,34 @@ def test_best_is_marked_within_two_errors_of_a_difference():
     assert best(scored("a", 0.10004), scored("b", 0.1), rows[0]) == ["a", "b"]
 
 
+def test_what_is_better_is_so_in_every_table():
+    higher = {"accuracy", "agreement"}
+    higher |= {
+        f"ood/x/predictive_entropy/{m}" for m in ("auroc", "aupr_in", "aupr_out")
+    }
+    higher |= {"shift/fog/mean/accuracy"}
+    lower = {"rmse", "nll", "gaussian_nll", "ece", "ace", "brier", "aurc"}
+    lower |= {"total_variation", "mean_distance", "wasserstein"}
+    lower |= {f"mmd_{s}" for s in ("function", "weight", "aligned", "canonical")}
+    lower |= {"ood/x/predictive_entropy/fpr95"}
+    lower |= {"shift/fog/mean/nll", "shift/fog/mean/ece"}
+    neither = {"mutual_information", "disagreement", "gradients", "seconds"}
+    neither |= {"ood/x/mean_mutual_information"}
+    keys = higher | lower | neither
+    assert set(scores.NUMBERS) <= keys
+
+    def scored(name, number):
+        fields = dict.fromkeys(scores.NUMBERS, number)
+        details = {key: number for key in keys if "/" in key}
+        return report.Scores(name, **fields, details=details)
+
+    comparison = report.compare(
+        report.Method("HMC", logits(4)), [], LABELS, task="classification"
+    )._replace(reference=scored("low", 0.25), methods=(scored("high", 0.75),))
+    best = report.summary(comparison)["best"]
+    assert best == {key: ["high"] for key in higher} | {key: ["low"] for key in lower}
+
+
 def test_latex_is_well_formed_whatever_the_names():
     names = [r"a_b^c~d\e", "50% & {more} #1", "$x$ <y> · “z”"]
     methods = [report.Method(n, logits(5 + i)) for i, n in enumerate(names)]

@@ -206,6 +206,7 @@ def test_time_must_be_positive():
     ("schedule", "size", "iteration"),
     [
         (optax.linear_schedule(0.125, 0.0, 8), "0", 8),
+        (lambda i: jnp.where(i < 19, 0.1, 0.0), "0", 19),
         (lambda i: 0.055 - 0.01 * i, "-0.005", 6),
         (lambda i: 1.0 / (i - 3.0), "-0.3", 0),
     ],
