@@ -187,10 +187,11 @@ def pool(several: Sequence[Scores]) -> Scores:
             means[key] = min(1.0, 2 * means[key])
         elif key not in {"gradients", "seconds"} and not key.startswith("mmd/"):
             errors[key] = float(np.std(known, ddof=1) / math.sqrt(len(known)))
+    biases: list[Bias] = [scores.bias for scores in several]
     return Scores(
         name=f"{_common_name([s.name for s in several])} ({len(several)} seeds)",
         **{key: means[key] for key in means if key in NUMBERS},
-        bias=max((scores.bias for scores in several), key=_concern),
+        bias=max(biases, key=_concern),
         details={key: means[key] for key in first.details if key in means},
         errors=errors,
         num_seeds=len(several),
