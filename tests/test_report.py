@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from scipy import special, stats
 from sklearn import metrics
+from sklearn.calibration import calibration_curve
 
 from symjax import evaluation, report, store
 from symjax.plots import style
@@ -110,8 +111,22 @@ def test_compare_scores_every_method_as_other_libraries_do():
         assert scores.seconds == method.seconds
         assert scores.accuracy == metrics.accuracy_score(labels(), best)
         assert scores.nll == pytest.approx(metrics.log_loss(labels(), probs))
-        brier = ((probs - np.eye(CLASSES)[labels()]) ** 2).sum(1).mean()
-        assert scores.brier == pytest.approx(brier)
+        truth = np.eye(CLASSES)[labels()]
+        assert scores.brier == pytest.approx(((probs - truth) ** 2).sum(1).mean())
+        order = np.argsort(-probs.max(1))
+        wrong = (best != labels())[order]
+        risks = np.cumsum(wrong) / np.arange(1, EXAMPLES + 1)
+        assert scores.aurc == pytest.approx(risks.mean())
+        confidence, correct = probs.max(1), best == labels()
+        shares, means = calibration_curve(correct, confidence, n_bins=15)
+        count = np.histogram(confidence, np.linspace(0, 1, 16))[0]
+        ece = count[count > 0] @ abs(shares - means) / EXAMPLES
+        assert scores.ece == pytest.approx(ece)
+        places = np.argsort(probs, axis=0)
+        gaps = np.take_along_axis(truth - probs, places, axis=0)
+        # Of two examples a bin: 15 bins of equal numbers, class by class.
+        ace = abs(gaps.reshape(15, 2, CLASSES).mean(1)).mean()
+        assert scores.ace == pytest.approx(ace)
         assert scores.agreement == (best == reference.argmax(1)).mean()
         distance = abs(probs - reference).sum(1).mean() / 2
         assert scores.total_variation == pytest.approx(distance)
@@ -840,7 +855,10 @@ def test_pictures_show_the_weights_that_mix_worst_and_the_points_in_dispute():
     assert ax.get_title("left").startswith("shift · R-hat")
     np.testing.assert_array_equal(ax.lines[2].get_ydata(), draws["shift"][2])
     ax = by_title["The most disputed predictions"].axes[0]
-    assert ax.get_title("left").startswith("test point 17, probability of class")
+    chains = special.softmax(outputs, -1).mean(1)[:, 17]
+    disputed = chains.var(0).argmax()
+    title = f"test point 17, probability of class {disputed}"
+    assert ax.get_title("left").startswith(title)
     ax = by_title["Test points the chains disagree on most"].axes[0]
     bars = np.array([bar.get_height() for bar in ax.patches if bar.get_width() < 0.5])
     np.testing.assert_allclose(bars.reshape(CHAINS, CLASSES)[1], [1, 0, 0], atol=1e-9)
