@@ -38,6 +38,25 @@ def test_reliability_curve_agrees_with_scikit_learn(predictions, num_bins):
     )
 
 
+def test_bins_are_fifteen_where_nothing_is_said(predictions):
+    # Guo et al. (2017), section 3, and most tables since.
+    probs, labels = predictions[0][3:], predictions[1][3:]
+    correct = probs.argmax(axis=1) == labels
+    accuracy, confidence = calibration_curve(correct, probs.max(axis=1), n_bins=15)
+    count = np.histogram(probs.max(axis=1), np.linspace(0, 1, 16))[0]
+    want = count[count > 0] @ abs(accuracy - confidence) / len(labels)
+    error = calibration.expected_calibration_error(probs, labels)
+    assert error == pytest.approx(want, rel=1e-12)
+    assert len(calibration.reliability_curve(probs, labels).count) == 15
+    for measure in (
+        calibration.classwise_calibration_error,
+        calibration.adaptive_calibration_error,
+        calibration.decompose_brier,
+    ):
+        assert measure(probs, labels) == measure(probs, labels, 15)
+        assert measure(probs, labels) != measure(probs, labels, 10)
+
+
 def test_every_point_counts():
     # All certain, 3 of 10 wrong: a bin open at 1 would lose them and report 0.
     probs = jnp.eye(3)[jnp.zeros(10, int)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from blackjax.diagnostics import effective_sample_size
 from blackjax.mcmc.dynamic_hmc import halton_sequence
+from blackjax.mcmc.integrators import IntegratorState
 
 from symjax import mesh, run
 from symjax.samplers import chees
@@ -128,3 +129,31 @@ def test_the_mean_of_the_lengths_is_kept_after_the_warm_up():
         info = algorithm.step(jax.random.key(1), at, None)[1]
         share = 2 * float(halton_sequence(jnp.array(iteration)))
         assert abs(info.num_steps - share * length / 0.1) <= 1
+
+
+def test_the_slope_is_that_of_the_criterion():
+    """By differences in float64, proposals weighed by their acceptance."""
+    random = np.random.default_rng(0)
+    start, end, momentum = random.normal(size=(3, 7, 3))
+    rate = random.uniform(0.1, 1.0, 7)
+    rate[2], end[4] = 0.0, np.inf
+    end_state = IntegratorState(
+        jnp.asarray(end, jnp.float32),
+        jnp.asarray(momentum, jnp.float32),
+        jnp.asarray(np.where(np.isfinite(end[:, 0]), 0.0, np.nan), jnp.float32),
+        jnp.zeros((7, 3)),
+    )
+    slope = mesh.vmap_chains(chees._slope, (0, 0, 0))
+    found = slope(jnp.asarray(start, jnp.float32), end_state, jnp.asarray(rate))
+
+    kept = [0, 1, 3, 5, 6]
+    weight = rate[kept] / rate[kept].sum()
+    before = np.sum((start - start.mean(axis=0)) ** 2, axis=1)[kept]
+    centre = weight @ end[kept]
+
+    def criterion(time):
+        after = np.sum((end[kept] + time * momentum[kept] - centre) ** 2, axis=1)
+        return weight @ (after - before) ** 2 / 4
+
+    expected = (criterion(1e-5) - criterion(-1e-5)) / 2e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -153,6 +153,72 @@ def test_p_values_of_seeds_are_twice_their_mean():
     assert scores.pool(large).details["mmd/weight/p_value"] == 1
 
 
+def test_one_run_that_is_not_known_to_be_unbiased_speaks_for_its_seeds():
+    def biased(verdict):
+        return evaluation.SpreadComparison(1.1, 0.02, 1.1, 1.0, verdict)
+
+    every = [report.Scores(f"net{i}", bias=biased("small")) for i in range(3)]
+    assert scores.pool(every).bias == biased("small")
+    for place, bias in (
+        (2, "unchecked"),
+        (1, biased("unclear")),
+        (2, biased("biased")),
+    ):
+        every[place] = every[place]._replace(bias=bias)
+        assert scores.pool(every).bias == bias
+
+
+def test_a_number_that_one_seed_lacks_has_no_mean():
+    every = [report.Scores(f"net{i}", nll=0.5, seconds=1.0) for i in range(3)]
+    every[1] = every[1]._replace(nll=None)
+    pooled = scores.pool(every)
+    assert pooled.nll is None
+    assert "nll" not in pooled.errors
+    assert pooled.seconds == 1
+
+
+def test_a_sample_of_a_large_ensemble_is_of_some_members():
+    values = RNG.normal(size=(600, 2, 5))
+    found = distances.sample({"w": Stored(values)})
+    kept = np.linspace(0, 599, 256).astype(int)
+    np.testing.assert_array_equal(found, values[kept][:, :1])
+
+
+def test_each_space_has_its_own_distance_between_chains():
+    of = [
+        evaluation.chain_distances(
+            RNG.normal(size=(3, 20, 4)) + shift * np.eye(3, 4)[:, None]
+        )
+        for shift in (1.0, 2.0, 4.0)
+    ]
+    between = report.compare(
+        report.Method("HMC", logits(4)),
+        [],
+        LABELS,
+        task="classification",
+        weight_distances=of[0],
+        aligned_distances=of[1],
+        canonical_distances=of[2],
+    ).between_chains
+    found = [between.mmd_weight, between.mmd_aligned, between.mmd_canonical]
+    assert found == [distance.mmd for distance in of]
+    assert len(set(found)) == 3
+
+
+def test_draws_that_are_not_at_hand_are_counted():
+    outputs = logits(4)
+    known = report.scores.Averages(
+        evaluation.summarise_predictions(outputs),
+        evaluation.summarise(special.softmax(outputs, -1)),
+    )
+    by_chain = np.log(known.predictions.probs_by_chain)[:, None]
+    method = report.Method("HMC", by_chain, averages=known)
+    assert method.num_draws == 30
+    comparison = report.compare(method, [], LABELS, task="classification")
+    assert (comparison.num_chains, comparison.num_draws) == (4, 30)
+    assert comparison.reference.disagreement is not None
+
+
 def test_the_ceiling_has_the_errors_of_the_bootstrap():
     reference = report.Method("HMC", logits(4))
     comparison = report.compare(reference, [], LABELS, task="classification")
@@ -224,6 +290,34 @@ def test_best_is_marked_within_two_errors_of_a_difference():
     assert best(scored("a", math.nan), scored("b", math.inf), rows[0]) == []
     assert best(scored("a", math.nan, math.nan), rows[1], rows[0]) == ["b"]
     assert best(scored("a", 0.10004), scored("b", 0.1), rows[0]) == ["a", "b"]
+
+
+def test_what_is_better_is_so_in_every_table():
+    higher = {"accuracy", "agreement"}
+    higher |= {
+        f"ood/x/predictive_entropy/{m}" for m in ("auroc", "aupr_in", "aupr_out")
+    }
+    higher |= {"shift/fog/mean/accuracy"}
+    lower = {"rmse", "nll", "gaussian_nll", "ece", "ace", "brier", "aurc"}
+    lower |= {"total_variation", "mean_distance", "wasserstein"}
+    lower |= {f"mmd_{s}" for s in ("function", "weight", "aligned", "canonical")}
+    lower |= {"ood/x/predictive_entropy/fpr95"}
+    lower |= {"shift/fog/mean/nll", "shift/fog/mean/ece"}
+    neither = {"mutual_information", "disagreement", "gradients", "seconds"}
+    neither |= {"ood/x/mean_mutual_information"}
+    keys = higher | lower | neither
+    assert set(scores.NUMBERS) <= keys
+
+    def scored(name, number):
+        fields = dict.fromkeys(scores.NUMBERS, number)
+        details = {key: number for key in keys if "/" in key}
+        return report.Scores(name, **fields, details=details)
+
+    comparison = report.compare(
+        report.Method("HMC", logits(4)), [], LABELS, task="classification"
+    )._replace(reference=scored("low", 0.25), methods=(scored("high", 0.75),))
+    best = report.summary(comparison)["best"]
+    assert best == {key: ["high"] for key in higher} | {key: ["low"] for key in lower}
 
 
 def test_latex_is_well_formed_whatever_the_names():

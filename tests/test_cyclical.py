@@ -122,3 +122,15 @@ def test_a_cycle_ends_above_0_however_long_it_is(cycle_length):
     expected = 0.1 * np.cos(np.pi / 2 * last / cycle_length) ** 2
     found = cyclical.cosine(0.1, cycle_length)(jnp.asarray(last))
     np.testing.assert_allclose(found, expected, rtol=0.1)
+
+
+def test_four_fifths_of_a_cycle_explore_and_the_warm_up_is_the_samplers():
+    given = {}
+
+    def sampler(**schedules):
+        given.update(schedules)
+        return sgld.build(exact.Gaussian(), batch_size=1, num_warmup=30, **schedules)
+
+    algorithm = cyclical.build(sampler, step_size=0.2, cycle_length=10)
+    np.testing.assert_array_equal(given["noise"](np.arange(10)), [0] * 8 + [1] * 2)
+    assert algorithm.num_warmup == 30

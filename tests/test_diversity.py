@@ -66,6 +66,30 @@ def test_pairs_are_those_of_two_members_in_order(num_draws):
     assert abs(few - found).max() > 1e-3
 
 
+def test_pairs_count_the_values_of_the_last_block(monkeypatch):
+    monkeypatch.setattr(diversity, "_BLOCK_VALUES", 1)  # 64 values at a time
+    logits = 2 * RNG.normal(size=(1, 3, 33, 3)).astype(np.float32)
+    logits[..., -6:, :] *= 9
+    probs = softmax(logits)
+    want = [
+        np.mean(jensenshannon(probs[i], probs[j], axis=1) ** 2)
+        for i, j in itertools.combinations(range(3), 2)
+    ]
+    found = diversity.pairwise_mutual_information(logits)
+    np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+def test_of_more_than_a_thousand_examples_a_thousand_are_used():
+    logits = 2 * RNG.normal(size=(1, 3, 1001, 3)).astype(np.float32)
+    found = diversity.pairwise_mutual_information(logits)
+    kept = np.linspace(0, 1000, 1000).astype(int)
+    assert len(set(kept)) == 1000
+    want = diversity.pairwise_mutual_information(logits[:, :, kept], max_examples=None)
+    np.testing.assert_array_equal(found, want)
+    all_used = diversity.pairwise_mutual_information(logits, max_examples=None)
+    assert abs(all_used - found).max() > 1e-5
+
+
 def test_pairs_reach_both_ends_of_their_range():
     certain = np.zeros((1, 3, 7, 2), np.float32)
     certain[0, :2, :, 0], certain[0, 2, :, 1] = 500, 500

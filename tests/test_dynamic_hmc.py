@@ -61,13 +61,24 @@ def test_lengths_are_spread_evenly_about_the_mean(jitter, low, high):
     assert np.all(info.num_steps > 0)
 
 
-def test_no_jitter_is_hmc():
-    options = {"step_size": 0.3, "trajectory_length": 1.5}
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"inverse_mass_matrix": 0.5},
+        {"num_warmup": 30, "target_acceptance": 0.6},
+        {"divergence_threshold": 0.05},
+    ],
+)
+def test_no_jitter_is_hmc(more):
+    options = {"step_size": 0.3, "trajectory_length": 1.5} | more
     start = jnp.ones((2, 3))
-    plain = sample(hmc.build(gaussian, **options), start, num_draws=20).draws
+    plain = sample(hmc.build(gaussian, **options), start, num_draws=20)
     fixed = dynamic_hmc.build(gaussian, jitter=0.0, **options)
-    again = sample(fixed, start, num_draws=20).draws
-    np.testing.assert_array_equal(plain, again)
+    again = sample(fixed, start, num_draws=20)
+    np.testing.assert_array_equal(plain.draws, again.draws)
+    np.testing.assert_array_equal(plain.info.is_divergent, again.info.is_divergent)
+    assert again.info.is_divergent.any() == ("divergence_threshold" in more)
 
 
 @pytest.mark.parametrize(

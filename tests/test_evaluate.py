@@ -62,6 +62,9 @@ def test_other_inputs_are_told_apart_as_scikit_learn_does():
         *("energy", "mean_mutual_information"),
     }
     assert row["predictive_entropy"]["auroc"] == pytest.approx(auroc)
+    single = special.entr(special.softmax(outside.astype(float), -1)).sum(-1)
+    information = special.entr(other).sum(1) - single.mean((0, 1))
+    assert row["mean_mutual_information"] == pytest.approx(information.mean())
 
 
 def test_one_network_has_no_information_of_other_inputs():

@@ -54,6 +54,25 @@ def test_noise_is_not_shared_with_the_reference():
     assert compared.methods[0].wasserstein == pytest.approx(expected, rel=0.08)
 
 
+def test_every_mean_has_the_noise_of_its_own_draw():
+    centre, noise = np.array([0.0, 100.0]), np.array([1.0, 20.0])
+
+    def method(name, std):
+        each = (a.reshape(1, 2, 1, 1) * np.ones((1, 2, 50, 1)) for a in (centre, std))
+        return report.Method(name, *each)
+
+    compared = report.compare(
+        method("HMC", noise),
+        [method("turned", noise[::-1])],
+        np.zeros((50, 1)),
+        task="regression",
+    )
+    x = np.linspace(-100, 200, 30_001)[:, None]
+    one, two = (stats.norm.cdf(x, centre, s).mean(1) for s in (noise, noise[::-1]))
+    expected = integrate.trapezoid(abs(one - two), x[:, 0])
+    assert compared.methods[0].wasserstein == pytest.approx(expected, rel=0.05)
+
+
 def test_means_alone_are_not_compared_with_a_distribution():
     """Of means alone on both sides it is the distance of the draws."""
     shape, targets = (2, 6, 4, 1), np.zeros((4, 1))

@@ -60,6 +60,23 @@ def test_finish_sees_all_data_and_the_last_state():
     np.testing.assert_array_equal(plain.draws["shift"][:, 0], one.warmup["shift"])
 
 
+def test_every_member_and_draw_has_its_own_noise():
+    def noise(key, fitted):
+        return jax.tree.map(lambda leaf: jax.random.normal(key, leaf.shape), fitted)
+
+    draws = run.fit(
+        jax.random.key(0),
+        BASE._replace(sample=lambda key, state: noise(key, state.position)),
+        cases.start(jax.random.key(1), 4),
+        cases.data(),
+        num_steps=1,
+        num_draws=3,
+        mesh=mesh.make_mesh(4, jax.devices()[:1]),
+        show_progress=False,
+    ).draws
+    assert len(np.unique(draws["shift"])) == draws["shift"].size >= 12
+
+
 def test_a_run_killed_in_its_finish_goes_on_with_it(tmp_path, monkeypatch):
     whole = fit(total)
 

@@ -159,3 +159,35 @@ def test_few_chains_are_refused_a_warm_up():
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         ghmc.build(gaussian, **options)
+
+
+def meads(positions, gradients, iteration):
+    """Hoffman and Sountsov's rules in float64: step size, damping and scale."""
+
+    def root(x):
+        gram = x @ x.T
+        squares = np.sum(gram**2) - np.sum(np.diag(gram) ** 2)
+        return np.sqrt(squares / (len(x) - 1) / np.trace(gram))
+
+    scale = positions.std(axis=0)
+    size = min(1.0, 0.5 / root(gradients * scale))
+    centred = (positions - positions.mean(axis=0)) / scale
+    return size, max(1 / root(centred), 1 / ((iteration + 1) * size)), scale
+
+
+def test_meads_finds_what_its_rules_say_and_averages_the_second_half():
+    start = SCALES * jax.random.normal(jax.random.key(1), (16, 4))
+    start += jnp.outer(start[:, 0], jnp.array([0.0, 8.0, 20.0, 0.0]))
+    algorithm = ghmc.build(gaussian, num_warmup=20)
+    keys = jax.random.split(jax.random.key(2), 16)
+    first = mesh.vmap_chains(algorithm.init, (0, 0, None))(keys, start, None)
+    step = jax.jit(mesh.vmap_chains(algorithm.step, (0, 0, None)))
+    exact = np.asarray(start, np.float64)
+    for iteration, share in ((0, 1), (5, 1), (9, 1), (10, 1), (13, 1 / 4), (20, 0)):
+        at = first._replace(iteration=jnp.full(16, iteration))
+        found = step(keys, at, None)[0].adaptation
+        wanted = meads(exact, -exact / SCALES**2, iteration)
+        for new, old, seen in zip(found, first.adaptation, wanted, strict=True):
+            np.testing.assert_allclose(
+                new, old + share * (np.log(seen) - old), rtol=1e-3, atol=1e-4
+            )

@@ -81,6 +81,24 @@ def test_the_preconditioner_is_that_of_the_paper():
     np.testing.assert_allclose(trajectory(algorithm, 8), expected, rtol=1e-4)
 
 
+def test_without_a_gradient_the_published_damping_is_the_mass():
+    """1e-7, as in their code: x moves by sqrt(2 h (1 - mu) / 1e-7) n."""
+    algorithm = izmailov2021.build(
+        exact.Gaussian(precision=0.0),
+        step_size=1e-3,
+        momentum_decay=0.95,
+        batch_size=1,
+        batches="replacement",
+        preconditioner="rmsprop",
+    )
+    state = algorithm.init(jax.random.key(0), jnp.zeros(3), exact.NO_DATA)
+    state, _ = algorithm.step(jax.random.key(1), state, exact.NO_DATA)
+    noise_key = jax.random.split(jax.random.key(1))[1]
+    n = np.asarray(generate_gaussian_noise(noise_key, jnp.zeros(3)))
+    expected = np.sqrt(2 * 1e-3 * 0.05 / 1e-7) * n
+    np.testing.assert_allclose(state.position, expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize("momentum_decay", [0.0, 0.9])
 @pytest.mark.parametrize("devices", [1, 8])
 def test_the_temperature_falls_with_the_devices_that_are_imitated(

@@ -94,3 +94,16 @@ def test_the_warm_up_meets_the_target():
 def test_bad_options_are_named():
     with pytest.raises(ValueError, match="`step_size` must be a positive number"):
         mala.build(skewed, step_size=-1.0)
+
+
+def test_a_divergence_is_a_rise_beyond_the_threshold():
+    info = sample(
+        skewed,
+        jnp.zeros((2, 5)),
+        num_draws=100,
+        step_size=0.3,
+        divergence_threshold=0.3,
+    ).info
+    is_beyond = np.asarray(info.energy_change) > 0.3
+    np.testing.assert_array_equal(info.is_divergent, is_beyond)
+    assert 0 < is_beyond.mean() < 1

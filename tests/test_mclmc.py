@@ -164,3 +164,36 @@ def test_bad_options_are_named(options, message):
     options = {"step_size": 0.1, "decoherence_length": 1.0} | options
     with pytest.raises(ValueError, match=message):
         mclmc.build(log_density, **options)
+
+
+def test_the_direction_is_forgotten_after_the_decoherence_length():
+    """On flat ground the mean of u'.u is exp(-way / L), here of 8 steps of 0.5."""
+    algorithm = mclmc.build(
+        lambda params, data: 0.0 * jnp.sum(params),
+        step_size=0.5,
+        decoherence_length=4.0,
+    )
+    first = algorithm.init(jax.random.key(0), jnp.zeros(400), None)
+
+    def end(key):
+        def one(state, key):
+            return algorithm.step(key, state, None)[0], None
+
+        return jax.lax.scan(one, first, jax.random.split(key, 8))[0].momentum
+
+    ends = jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(1), 1000))
+    assert abs(np.mean(ends @ first.momentum) - np.exp(-1)) < 0.01
+
+
+def test_the_step_size_that_is_kept_is_the_mean_of_the_second_half():
+    """Of the logs; the last one of them is not seen, but must be near the others."""
+    result = sample(
+        step_size=0.05,
+        decoherence_length=4.0,
+        num_warmup=20,
+        target_energy_variance=1e-2,
+        num_draws=2,
+    )
+    sizes = np.log(np.asarray(result.info.step_size, np.float64))
+    last = 10 * sizes[:, 20] - sizes[:, 11:20].sum(axis=1)
+    np.testing.assert_allclose(last, sizes[:, 19], atol=0.3)

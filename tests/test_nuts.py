@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blackjax.diagnostics import effective_sample_size
+from blackjax.mcmc.metrics import default_metric
 from scipy.special import digamma, polygamma
 
 from symjax import mesh, run
@@ -61,10 +62,17 @@ def test_draws_equal_those_of_blackjax_key_by_key(inverse_mass_matrix, theirs):
     other = blackjax.nuts(lambda p: density(p, None), 0.2, theirs)
     state, reference = ours.init(jax.random.key(0), start, None), other.init(start)
     step, reference_step = jax.jit(ours.step), jax.jit(other.step)
+    kinetic = default_metric(theirs).kinetic_energy
     lengths = set()
     for key in jax.random.split(jax.random.key(1), 50):
         state, info = step(key, state, None)
+        before = reference.logdensity
         reference, expected = reference_step(key, reference)
+        began = kinetic(expected.momentum) - before
+        np.testing.assert_allclose(
+            info.energy_change, expected.energy - began, atol=1e-3
+        )
+        assert info.num_doublings == expected.num_trajectory_expansions
         for name in ("a", "b"):
             np.testing.assert_allclose(
                 state.position[name], reference.position[name], atol=2e-4
@@ -76,6 +84,18 @@ def test_draws_equal_those_of_blackjax_key_by_key(inverse_mass_matrix, theirs):
         np.testing.assert_allclose(state.log_density, reference.logdensity, atol=1e-3)
         lengths.add(int(info.num_steps))
     assert len(lengths) > 2
+
+
+def test_a_chain_that_stays_is_not_said_to_have_moved():
+    """With steps so coarse that some trajectories lead nowhere."""
+
+    def gaussian(params, data):
+        return -jnp.sum(params**2) / 2
+
+    result = sample(gaussian, jnp.ones((4, 8)), num_draws=200, step_size=1.6)
+    has_moved = np.any(np.diff(result.draws, axis=1) != 0, axis=-1)
+    np.testing.assert_array_equal(result.info.is_accepted[:, 1:], has_moved)
+    assert 0.1 < has_moved.mean() < 1
 
 
 def test_a_skewed_target():

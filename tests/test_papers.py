@@ -8,6 +8,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import arviz
 import jax
@@ -502,3 +503,46 @@ def test_the_first_examples_of_a_data_set_are_taken():
     assert some.fingerprint != whole.fingerprint
     with pytest.raises(ValueError, match="--num-test.*1 and the 360.*got 361"):
         posteriors.build(replace(problem, num_test=361))
+
+
+def test_tables_of_the_methods_take_each_number_from_its_place(monkeypatch):
+    module = load("izmailov2021_tables")
+    keys = [
+        *("accuracy", "nll", "ece", "agreement", "total_variation"),
+        *("mutual_information", "seconds"),
+    ]
+    methods = {}
+    for start, name in enumerate(("hmc", "sgld")):
+        row: dict[str, Any] = {key: 10 * start + i for i, key in enumerate(keys)}
+        row["shift"] = {
+            shift: {
+                "5": {"accuracy": -1.0, "nll": -1.0},
+                "mean": {"accuracy": 100 * start + j, "nll": 100 * start + j + 0.5},
+            }
+            for j, shift in enumerate(("fog", "snow"))
+        }
+        methods[name] = row
+    ceiling = {"agreement": 0.9, "total_variation": 0.05, "errors": {}}
+    rhat = {"function_share_below_1.05": 0.987}
+    summary = {"methods": methods, "between_chain": ceiling, "rhat": rhat}
+    monkeypatch.setattr(module.papers, "compare", lambda *_: summary)
+    first, accuracy, nll = module.compared([Path("runs/hmc")], "", {"sgld": {}})
+    titles = ["accuracy", "NLL", "ECE", "agreement", "total variation", "MI", "seconds"]
+    assert first.rows["sgld"] == dict(zip(titles, range(10, 17), strict=True))
+    assert first.rows["between chains"] == {"agreement": 0.9, "total variation": 0.05}
+    assert "98.7%" in first.note
+    assert accuracy.title == "Corruption: accuracy"
+    assert accuracy.rows["snow"] == {"accuracy, hmc": 1, "accuracy, sgld": 101}
+    assert nll.rows["fog"] == {"NLL, hmc": 0.5, "NLL, sgld": 100.5}
+    del methods["hmc"]["shift"]
+    assert len(module.compared([Path("runs/hmc")], "", {})) == 1
+
+
+def test_a_swept_table_has_the_runs_that_are_there():
+    module = load("izmailov2021_tables")
+    point = module.Point(
+        1.0, 0.2, 0.04, "a", 1.02, {"nll": 0.3, "accuracy": 0.9, "ece": 0.01}, {}
+    )
+    table = module.swept("Part", {"b": "T 2", "a": "T 1"}, {"a": point}, {})
+    wanted = {"accuracy": 0.9, "NLL": 0.3, "ECE": 0.01, "R-hat": 1.02}
+    assert table.rows == {"T 1": wanted}

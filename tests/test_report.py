@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 from scipy import special, stats
 from sklearn import metrics
+from sklearn.calibration import calibration_curve
 
 from symjax import evaluation, report, store
 from symjax.plots import style
-from symjax.report import convergence, examples, judgement
+from symjax.report import chains, convergence, examples, judgement
 
 
 CHAINS, DRAWS, EXAMPLES, CLASSES = 4, 40, 30, 3
@@ -110,8 +111,22 @@ def test_compare_scores_every_method_as_other_libraries_do():
         assert scores.seconds == method.seconds
         assert scores.accuracy == metrics.accuracy_score(labels(), best)
         assert scores.nll == pytest.approx(metrics.log_loss(labels(), probs))
-        brier = ((probs - np.eye(CLASSES)[labels()]) ** 2).sum(1).mean()
-        assert scores.brier == pytest.approx(brier)
+        truth = np.eye(CLASSES)[labels()]
+        assert scores.brier == pytest.approx(((probs - truth) ** 2).sum(1).mean())
+        order = np.argsort(-probs.max(1))
+        wrong = (best != labels())[order]
+        risks = np.cumsum(wrong) / np.arange(1, EXAMPLES + 1)
+        assert scores.aurc == pytest.approx(risks.mean())
+        confidence, correct = probs.max(1), best == labels()
+        shares, means = calibration_curve(correct, confidence, n_bins=15)
+        count = np.histogram(confidence, np.linspace(0, 1, 16))[0]
+        ece = count[count > 0] @ abs(shares - means) / EXAMPLES
+        assert scores.ece == pytest.approx(ece)
+        places = np.argsort(probs, axis=0)
+        gaps = np.take_along_axis(truth - probs, places, axis=0)
+        # Of two examples a bin: 15 bins of equal numbers, class by class.
+        ace = abs(gaps.reshape(15, 2, CLASSES).mean(1)).mean()
+        assert scores.ace == pytest.approx(ace)
         assert scores.agreement == (best == reference.argmax(1)).mean()
         distance = abs(probs - reference).sum(1).mean() / 2
         assert scores.total_variation == pytest.approx(distance)
@@ -389,6 +404,18 @@ def test_verdict_says_how_much_longer_to_run():
     assert "Run about 3 times as long" in with_ess(150.0)
     assert "would take 40 times as many draws: a longer trajectory" in with_ess(10.0)
     assert "sample size of 400 or more from 160 draws" in with_ess(400.0)
+    slow = np.full((EXAMPLES, CLASSES), 900.0)
+    slow[:2] = 150.0
+    assert "sample size of 150 or less from 160 draws" in with_ess(slow)
+    slow[1] = 900.0
+    assert "The chains are long enough" in with_ess(slow)
+
+
+def test_one_divergence_in_a_hundred_is_bad_news():
+    for count, tone in ((1, "note"), (2, "bad")):
+        comparison = compared(trace=trace(diverged=count))
+        (found,) = chains.divergences(comparison)
+        assert found.tone == tone
 
 
 def test_verdict_names_stuck_chains_and_does_not_advise_to_run_them_longer():
@@ -419,6 +446,10 @@ def test_verdict_names_a_chain_in_another_region():
     )
     given.log_density[3] += 290
     assert "apart from the others" not in said(compared(trace=given))
+    # One wide chain among the others says that such a distance is none.
+    given.log_density[3] -= 290
+    given.log_density[1] = -100 + 10 * (given.log_density[1] + 100)
+    assert "Chain 3 is apart" not in said(compared(trace=given))
 
 
 def test_what_was_judged_on_a_sample_says_so():
@@ -824,7 +855,10 @@ def test_pictures_show_the_weights_that_mix_worst_and_the_points_in_dispute():
     assert ax.get_title("left").startswith("shift · R-hat")
     np.testing.assert_array_equal(ax.lines[2].get_ydata(), draws["shift"][2])
     ax = by_title["The most disputed predictions"].axes[0]
-    assert ax.get_title("left").startswith("test point 17, probability of class")
+    chains = special.softmax(outputs, -1).mean(1)[:, 17]
+    disputed = chains.var(0).argmax()
+    title = f"test point 17, probability of class {disputed}"
+    assert ax.get_title("left").startswith(title)
     ax = by_title["Test points the chains disagree on most"].axes[0]
     bars = np.array([bar.get_height() for bar in ax.patches if bar.get_width() < 0.5])
     np.testing.assert_allclose(bars.reshape(CHAINS, CLASSES)[1], [1, 0, 0], atol=1e-9)

@@ -65,6 +65,39 @@ def test_healthy_chains_are_left_alone():
     assert asked.messages == ()
 
 
+def test_what_counts_is_the_second_quarter_of_the_warm_up():
+    """Of a chain that moves in the first, and then stands still until it is moved."""
+    made = hmc.build(
+        lambda params, data: -(params[0] ** 2) / 2e8 - params[1] ** 2 / 2,
+        step_size=0.5,
+        num_steps=2,
+        num_warmup=40,
+    )
+
+    def step(key, state, data):
+        new, info = made.step(key, state, data)
+        stays = (state.position[0] > 100) & (state.iteration >= 10)
+        kept = state._replace(iteration=new.iteration)
+        state = jax.tree.map(lambda a, b: jnp.where(stays, a, b), kept, new)
+        return state, info._replace(is_accepted=info.is_accepted & ~stays)
+
+    result = run.sample(
+        jax.random.key(0),
+        made._replace(step=step),
+        jnp.zeros((3, 2)).at[1, 0].set(200.0),
+        None,
+        num_draws=5,
+        restart_stuck=True,
+        mesh=mesh.make_mesh(3, jax.devices()[:1]),
+        show_progress=False,
+    )
+    assert result.info.is_accepted[1, :10].sum() > 5
+    assert np.abs(result.draws[..., 0]).max() < 100
+    assert result.messages[0].startswith(
+        "Chain 1 was stuck in its warm-up: it accepted 0 of 10 proposals"
+    )
+
+
 def test_where_all_are_stuck_none_is_restarted():
     """Points from which nothing is accepted, at any step size."""
 

@@ -206,6 +206,7 @@ def test_time_must_be_positive():
     ("schedule", "size", "iteration"),
     [
         (optax.linear_schedule(0.125, 0.0, 8), "0", 8),
+        (lambda i: jnp.where(i < 19, 0.1, 0.0), "0", 19),
         (lambda i: 0.055 - 0.01 * i, "-0.005", 6),
         (lambda i: 1.0 / (i - 3.0), "-0.3", 0),
     ],
@@ -273,6 +274,25 @@ def test_healthy_chains_are_not_called_stuck(scale, step_size, chains, is_stuck)
     info = logged(scale=scale, step_size=step_size, chains=chains)
     messages = run.describe_stuck_chains(info, 20)
     assert [m[:16] for m in messages] == [f"Chain {chains - 1} is stuck"] * is_stuck
+
+
+def test_divergences_count_after_what_is_discarded():
+    divergent = np.zeros((4, 60), bool)
+    divergent[1, :20], divergent[2, 19:23] = True, True
+    info = logged(scale=1.0, step_size=1.0)._replace(is_divergent=divergent)
+    (message,) = run.describe_divergences(info, 20)
+    assert message.startswith("Chain 2: 3 of 40 proposals diverged after warm-up.")
+
+
+def test_what_the_warm_up_mended_is_not_told():
+    algorithm = hmc.build(gaussian, step_size=60.0, num_steps=3, num_warmup=80)
+    result = run.sample(
+        KEY, algorithm, jnp.ones((2, 3)), None, num_draws=20, show_progress=False,
+        mesh=mesh.make_mesh(2, jax.devices()[:1]),
+    )  # fmt: skip
+    assert result.info.is_divergent[:, :80].any()
+    assert not result.info.is_divergent[:, 80:].any()
+    assert result.messages == ()
 
 
 def test_the_state_is_saved_every_few_seconds(tmp_path, monkeypatch):

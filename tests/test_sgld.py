@@ -66,6 +66,59 @@ def test_a_preconditioner_learnt_in_the_warmup_leaves_the_target_alone():
         assert 0.5 < np.median(mean_square[:, i]) * scale[i] ** 2 < 3
 
 
+def test_the_preconditioner_of_a_short_warm_up_is_kept_as_it_was():
+    """Of five steps, against the formula in NumPy: its correction is kept too."""
+    precision = np.array([1.0, 0.04])
+    algorithm = sgld.build(
+        exact.Gaussian(precision),
+        step_size=0.3,
+        batch_size=1,
+        preconditioner="rmsprop",
+        num_warmup=5,
+        noise=lambda _: 0.0,
+    )
+    _, positions, _ = exact.simulate(algorithm, [3.0, 2.0], 12, num_chains=2, discard=0)
+    x, v, expected = np.array([3.0, 2.0]), np.zeros(2), []
+    for count in range(1, 13):
+        gradient = -precision * x
+        if count <= 5:
+            v = 0.99 * v + 0.01 * gradient**2
+        x = x + 0.3 * gradient / (1 + np.sqrt(v / (1 - 0.99 ** min(count, 5))))
+        expected.append(x)
+    np.testing.assert_allclose(positions, [expected] * 2, rtol=1e-5)
+
+
+def test_gamma_is_the_slope_of_a_preconditioner_that_remembers():
+    """By differences in float64 of G, whose v has a past and a bias correction."""
+    precision, step_size, decay, damping = np.array([1.0, 0.3]), 0.05, 0.8, 0.5
+    algorithm = sgld.build(
+        exact.Gaussian(precision),
+        step_size=step_size,
+        batch_size=1,
+        preconditioner="corrected_rmsprop",
+        decay=decay,
+        damping=damping,
+        noise=lambda _: 0.0,
+    )
+    _, positions, _ = exact.simulate(algorithm, [1.5, 2.0], 6, num_chains=2, discard=0)
+    x, v = np.array([1.5, 2.0]), np.zeros(2)
+    expected = []
+    for count in range(1, 7):
+
+        def factor(x, v=v, count=count):
+            new = decay * v + (1 - decay) * (precision * x) ** 2
+            return 1 / (damping + np.sqrt(new / (1 - decay**count)))
+
+        gamma = (factor(x + 1e-6) - factor(x - 1e-6)) / 2e-6
+        v, step = (
+            decay * v + (1 - decay) * (precision * x) ** 2,
+            step_size * (-factor(x) * precision * x + gamma),
+        )
+        x = x + step
+        expected.append(x)
+    np.testing.assert_allclose(positions, [expected] * 2, rtol=1e-4)
+
+
 def test_a_preconditioner_that_follows_the_gradient_samples_posterior_over_g():
     """What dropping Gamma costs, on a normal: density exp(-x^2 / 2) (damping + |x|)."""
     damping = 0.5

@@ -104,3 +104,9 @@ def test_bad_options_are_named(options, message):
 def test_a_density_without_minibatches_is_refused():
     with pytest.raises(TypeError, match="must have a `minibatch` estimate"):
         sgnht.build(lambda p, d: 0.0, step_size=0.1, friction=1.0, batch_size=2)
+
+
+def test_the_thermostat_starts_at_the_friction():
+    algorithm = sgnht.build(exact.Gaussian(), step_size=0.1, friction=3.0, batch_size=1)
+    state = algorithm.init(jax.random.key(0), jnp.zeros(3), exact.NO_DATA)
+    assert state.friction == 3

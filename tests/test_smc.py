@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.special
 import scipy.stats
 from blackjax.diagnostics import effective_sample_size
 
@@ -92,6 +93,26 @@ def test_the_exponents_rise_to_one_and_the_moves_are_accepted(results):
         assert (np.diff(result.exponents) > 0).all()
         assert 3 <= len(result.acceptance) <= 30
         assert (result.acceptance > 0.5).all()
+
+
+@pytest.mark.parametrize("target", [0.4, 0.9])
+def test_the_first_step_leaves_the_share_of_particles_that_is_asked_for(target):
+    _, data = regression()
+    start = 0.8 * np.random.default_rng(0).normal(size=(1000, 3))
+    residuals = data.y[:, 0] - start @ data.x.T
+    nats = scipy.stats.norm(0, NOISE).logpdf(residuals).sum(axis=1)
+    result = smc.sample(
+        jax.random.key(0),
+        PRIOR,
+        regression()[0].log_likelihood,
+        jnp.asarray(start[..., None], jnp.float32),
+        data,
+        num_moves=1,
+        num_steps=1,
+        target_ess=target,
+    )
+    weights = scipy.special.softmax(result.exponents[1] * nats)
+    assert 1 / np.sum(weights**2) / 1000 == pytest.approx(target, abs=0.01)
 
 
 @pytest.mark.slow

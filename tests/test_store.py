@@ -841,6 +841,24 @@ def test_arviz_sees_draws_and_their_info(partly_done):
     assert arviz.summary(exported, var_names=["params.Dense_1.kernel"]).shape[0] == 8
 
 
+def test_arviz_finds_the_log_density_by_its_own_name(tmp_path):
+    kept = store.create(
+        tmp_path / "run",
+        config={},
+        params={"w": jax.ShapeDtypeStruct((), jnp.float32)},
+        info={"log_density": jax.ShapeDtypeStruct((), jnp.float32)},
+        num_chains=2,
+        num_draws=3,
+        num_iterations=4,
+        kept=range(1, 4),
+    )
+    nats = np.arange(8, dtype=np.float32).reshape(2, 4)
+    kept.append({"w": nats[:, 1:]}, 0, {"log_density": nats}, 0)
+    kept.commit({"done": jnp.zeros(())}, iteration=4, num_draws=3, finished=True)
+    stats = store.export_arviz(kept)["sample_stats"]
+    np.testing.assert_array_equal(stats["lp"], nats[:, 1:])
+
+
 @pytest.mark.parametrize("kept", [range(9, 50, 2), range(42, 51), range(-1, 8)])
 def test_kept_must_fit_the_plan(tmp_path, kept):
     with pytest.raises(ValueError, match="`kept` must be 9 of the iterations 0 to 49"):

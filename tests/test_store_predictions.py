@@ -24,12 +24,20 @@ def test_reads_text_and_archives(tmp_path):
     assert found.dtype == float
     np.testing.assert_allclose(found[0, 0], PROBS, rtol=1e-6)
     assert store.read_probs(f"{tmp_path}/two.npz:q").shape == (1, 1, 2, 4)
+    of_draws = np.stack([PROBS, PROBS[::-1]])[None].repeat(3, axis=0)
+    np.savez(tmp_path / "draws.npz", of_draws)
+    np.testing.assert_array_equal(store.read_probs(tmp_path / "draws.npz"), of_draws)
+    np.savetxt(tmp_path / "printed.txt", PROBS, fmt="%.4f")
+    np.testing.assert_allclose(
+        store.read_probs(tmp_path / "printed.txt")[0, 0], PROBS, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0.5 0.5\n0.2 0.7\n0.1 0.1", r"bad.txt: row 2 .*sum 0.9. So are 2 of 3 rows"),
+        ("0.5 0.5\n0.5 0.498", "bad.txt: row 2 .*its sum 0.998. So are 1 of 2 rows"),
         ("0.5 0.5\n1.2 -0.2", "bad.txt: row 2 .*smallest value is -0.2"),
         ("0.5 0.5\nnan 0.5", "bad.txt: row 2 must be probabilities"),
         ("a b\n0.5 0.5", "bad.txt: line 1 must be numbers.*no header"),

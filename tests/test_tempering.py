@@ -99,6 +99,10 @@ def test_pairs_swap_in_turn_and_say_how_often(result):
     assert rates.shape == (3,)
     assert np.all((rates > 0.2) & (rates < 0.95))
     tried = np.asarray(result.info.is_swap_tried)
+    for rung in range(3):
+        each = np.asarray(result.info.swap_rate, float)[rung::4]
+        mean = each.sum() / tried[rung::4].sum()
+        assert rates[rung] == pytest.approx(mean, rel=1e-5)
     assert not tried[3::4].any()
     assert np.all(tried[0] != tried[1])
     assert np.all(tried[0] == tried[2])
@@ -224,3 +228,21 @@ def test_a_swap_loses_no_place_and_doubles_none(num_devices):
     ).draws[..., 0]
     np.testing.assert_array_equal(np.sort(draws, axis=0), np.tile(starts, 100))
     assert np.mean(np.diff(draws, axis=1) != 0) > 0.1
+
+
+def test_every_pair_has_its_turn_where_swaps_are_rarer():
+    """Of an even number of transitions between swaps too."""
+
+    def fixed(density):
+        return hmc.build(density, step_size=0.8, num_steps=2)
+
+    result = sample(fixed, num_draws=8, num_burn_in=0, swap_every=2)
+    tried = np.asarray(result.info.is_swap_tried)
+    even, odd = [0, 0, 0, 1] * 2, [0, 1, 0, 0] * 2
+    for rung, turns in enumerate((even, odd, even, [0] * 8)):
+        np.testing.assert_array_equal(tried[rung::4], [turns] * 2)
+
+
+def test_the_warm_up_is_that_of_the_rungs():
+    algorithm = tempering.build(make, two_modes, temperatures=LADDER)
+    assert algorithm.num_warmup == 50

@@ -172,7 +172,8 @@ def pool(several: Sequence[Scores]) -> Scores:
     The errors are those of the mean over seeds: the standard deviation between them
     divided by the root of their number; they replace those of single runs. Of p-values
     it is twice the mean, at most 1, which is a p-value whatever their dependence (Vovk,
-    Wang 2020, "Combining p-values via averaging", Biometrika 107).
+    Wang 2020, "Combining p-values via averaging", Biometrika 107). The bias of a step
+    size is the worst of them.
     """
     first = several[0]
     means, errors = {}, {}
@@ -186,18 +187,21 @@ def pool(several: Sequence[Scores]) -> Scores:
             means[key] = min(1.0, 2 * means[key])
         elif key not in {"gradients", "seconds"} and not key.startswith("mmd/"):
             errors[key] = float(np.std(known, ddof=1) / math.sqrt(len(known)))
-    biases = [scores.bias for scores in several]
-    checked = [b for b in biases if isinstance(b, SpreadComparison)]
-    large = [bias for bias in checked if bias.verdict != "small"]
-    worst: Bias = large[0] if large else first.bias
+    biases: list[Bias] = [scores.bias for scores in several]
     return Scores(
         name=f"{_common_name([s.name for s in several])} ({len(several)} seeds)",
         **{key: means[key] for key in means if key in NUMBERS},
-        bias=worst,
+        bias=max(biases, key=_concern),
         details={key: means[key] for key in first.details if key in means},
         errors=errors,
         num_seeds=len(several),
     )
+
+
+def _concern(bias: Bias) -> int:
+    """How much there is to be said against a run; the more, the worse."""
+    verdict = bias.verdict if isinstance(bias, SpreadComparison) else bias
+    return (None, "small", "unchecked", "unclear", "biased").index(verdict)
 
 
 def _common_name(names: Sequence[str]) -> str:
