@@ -215,6 +215,31 @@ def total_product(draws):
     return np.sum(flat @ flat.T) - np.sum(flat * flat)
 
 
+def test_draws_are_compared_at_other_scales_but_keep_their_own():
+    """A rescaled draw is none of the posterior: its numbers come elsewhere, no more."""
+    shapes = {"in": (3, 6), "out": (6, 2)}
+    network = plain(
+        lambda p, x: jax.nn.relu(x @ p["in"]) @ p["out"], inputs(5, 3), **shapes
+    )
+    spec = symmetry.infer(network.apply, network.params, network.x)
+    assert spec.scalings
+    draws = jax.vmap(lambda key: fill_like(network.params, key))(
+        jax.random.split(jax.random.key(3), 4)
+    )
+    for aligned in (
+        symmetry.rebasin(spec, draws, network.params),
+        symmetry.align_to_mean(spec, draws),
+        symmetry.synchronise(spec, draws),
+    ):
+        assert all(np.all(scale == 1) for scale in aligned.element.scales)
+        for name, leaf in aligned.params.items():
+            assert np.any(leaf != draws[name])
+            one, other = (
+                np.sort(a.reshape(4, -1), axis=1) for a in (leaf, draws[name])
+            )
+            np.testing.assert_array_equal(one, other)
+
+
 def test_synchronised_networks_are_as_near_as_elements_can_bring_them():
     """Against brute force: four networks of one hidden layer with three units."""
     shapes = {"in": (2, 3), "out": (3, 1)}

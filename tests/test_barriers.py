@@ -52,6 +52,18 @@ def test_the_barrier_of_a_concave_quadratic_is_its_height():
     assert convex == pytest.approx(0, abs=1e-6)
 
 
+def test_a_line_is_looked_at_in_25_places_if_nothing_is_said():
+    """Of a wave that is 0 at every other of them, and 1 at the rest."""
+    ends, rows = (jnp.zeros(()), jnp.ones(())), examples([0.0, 0.0], [0, 0])
+
+    def measure(params, rows):
+        return rows.x + jnp.sin(12 * jnp.pi * params) ** 2
+
+    assert loss_barrier(measure, *ends, rows) == pytest.approx(1, abs=1e-4)
+    values = curve(measure, *ends, rows).values
+    np.testing.assert_allclose(values, np.arange(25) % 2, atol=1e-4)
+
+
 def test_a_barrier_is_above_the_line_between_unequal_ends():
     values = np.array([1.0, 5.0, 7.0, 4.0])
     assert barrier(Curve(np.linspace(0, 1, 4), values)) == pytest.approx(4.0)
