@@ -102,6 +102,8 @@ def test_examples_are_counted_once_whatever_the_batch():
         assert found.values["error"][at] == pytest.approx(error, abs=1e-6)
     assert interpolate(p, q, 1.0)["count"] == 2
     np.testing.assert_array_equal(interpolate(p, q, 1.0)["in"], q["in"])
+    half = interpolate(jnp.float16(1.0), jnp.float16(2.0), jnp.float32(0.5))
+    assert (half, half.dtype) == (1.5, jnp.float16)
 
 
 @functools.cache

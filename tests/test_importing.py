@@ -22,7 +22,7 @@ from commands import symjax
 from haiku._src import data_structures
 
 from symjax import interop, models, store
-from symjax.interop import safetensors
+from symjax.interop import checkpoints, safetensors
 
 
 class Frn(hk.Module):
@@ -125,7 +125,9 @@ def test_haikus_parameters_give_haikus_outputs(tmp_path, name, network, shape):
 
     model: Any = models.build(name, 2 if name == "cnn_lstm" else 10)
     like = jax.eval_shape(model.init, jax.random.key(0), x)
-    ours = interop.read(file).params(name, like)
+    read = interop.read(file)
+    assert checkpoints.suggest_model(read.arrays) == name
+    ours = read.params(name, like)
     assert jax.tree.leaves(ours)[0].shape[:2] == (3, 1)
     chain = 1
     expected = jax.jit(theirs.apply)(jax.tree.map(lambda leaf: leaf[chain], params), x)
@@ -240,7 +242,9 @@ def test_pytorchs_parameters_give_pytorchs_outputs(tmp_path, name, blocks, prefi
     x = np.random.default_rng(1).normal(size=(2, 9, 12, 3)).astype(np.float32)
     model: Any = models.build(name, 5, width=4)
     like = jax.eval_shape(model.init, jax.random.key(0), x)
-    ours = interop.read(file).params(name, like)
+    read = interop.read(file)
+    assert checkpoints.suggest_model(read.arrays) == name
+    ours = read.params(name, like)
     found = jax.jit(model.apply)(jax.tree.map(lambda leaf: leaf[0, 0], ours), x)
     expected = torch_forward(arrays, x, blocks)
     scale = np.abs(expected).max()

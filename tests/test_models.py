@@ -174,6 +174,23 @@ def test_an_activation_is_found_by_name(name):
     np.testing.assert_allclose(outputs, getattr(jax.nn, name)(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["mlp"], {"widths": (32,), "activation": "silu"}),
+        (["lenet"], {"activation": "tanh"}),
+        (["resnet20_frn", "resnet18_frn"], {"activation": "silu"}),
+        (["resnet20", "resnet18"], {"activation": "relu"}),
+        (["lenet_maxpool", "alexnet", "cnn_lstm"], {"activation": "relu"}),
+        (["vit"], {"activation": "gelu"}),
+        (["linear"], {}),
+    ],
+)
+def test_networks_are_as_documented_if_nothing_is_said(names, expected):
+    for name in names:
+        assert models.defaults(name) == expected
+
+
 def test_filter_response_normalisation_is_its_formula():
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
     x[1] *= 1e-3  # What is added to the mean square is felt.
