@@ -465,6 +465,23 @@ def test_invariance_shows_which_groups_do_not_fit():
     assert found.largest >= found.per_group.max()
 
 
+def test_the_worst_element_counts():
+    """A third of all permutations bring each of three units to where one is read."""
+    group = Group("permutation", 0, 3, (axis("w", (0, 3, 1)),))
+    spec = Spec((group,), (), (), (("w", (3,)),))
+    for seed in range(5):
+        found = symmetry.check_invariance(
+            lambda params, x: params["w"][2] * x,
+            spec,
+            {"w": jnp.array([1.0, 2.0, 4.0])},
+            jnp.ones(1),
+            jax.random.key(seed),
+            num_elements=40,
+        )
+        np.testing.assert_allclose(found.per_group, [0.75])
+        np.testing.assert_allclose(found.moved, [0.75])
+
+
 def test_invariance_compares_each_output_with_its_own_size():
     """An output a billion times smaller than the others shows in full."""
     params, x, spec = network_and_spec()

@@ -113,8 +113,32 @@ def test_a_unit_far_larger_than_others_does_not_hide_them(activation):
 
     spec = symmetry.infer(apply, params, jnp.ones((4, 10)))
     element = symmetry.random_element(jax.random.key(1), spec)
-    aligned = symmetry.rebasin(spec, symmetry.act(spec, element, params), params)
-    assert np.array_equal(aligned.params["in"], params["in"])
+    # Where it is in its place already, what the others gain is little beside it.
+    for moved in (
+        symmetry.act(spec, element, params),
+        symmetry.permute(spec, [np.r_[0, 2:32, 1]], params),
+    ):
+        aligned = symmetry.rebasin(spec, moved, params)
+        assert np.array_equal(aligned.params["in"], params["in"])
+
+
+def test_no_step_parts_networks_whose_units_meet_in_one_matrix():
+    """What pairs of units gain there depends on the other pairs."""
+
+    def apply(p, x):
+        hidden = jax.nn.silu(x @ p["in"])
+        return jax.nn.silu(x @ p["in"] + hidden @ p["recurrent"]) @ p["out"]
+
+    shapes = {"in": (1, 6), "recurrent": (6, 6), "out": (6, 1)}
+    network = plain(apply, inputs(5, 1), **shapes)
+    spec = symmetry.infer(apply, network.params, network.x)
+    draws = jax.vmap(lambda key: fill_like(network.params, key))(
+        jax.random.split(jax.random.key(0), 60)
+    )
+    for max_sweeps in (1, 100):
+        aligned = symmetry.rebasin(spec, draws, network.params, max_sweeps=max_sweeps)
+        assert np.all(aligned.distance_after <= aligned.distance_before * (1 + 1e-6))
+    assert np.all(aligned.converged)
 
 
 def test_settings_of_the_thread_hold_for_all_parts(network, spec):
@@ -215,6 +239,31 @@ def total_product(draws):
     return np.sum(flat @ flat.T) - np.sum(flat * flat)
 
 
+def test_draws_are_compared_at_other_scales_but_keep_their_own():
+    """A rescaled draw is none of the posterior: its numbers come elsewhere, no more."""
+    shapes = {"in": (3, 6), "out": (6, 2)}
+    network = plain(
+        lambda p, x: jax.nn.relu(x @ p["in"]) @ p["out"], inputs(5, 3), **shapes
+    )
+    spec = symmetry.infer(network.apply, network.params, network.x)
+    assert spec.scalings
+    draws = jax.vmap(lambda key: fill_like(network.params, key))(
+        jax.random.split(jax.random.key(3), 4)
+    )
+    for aligned in (
+        symmetry.rebasin(spec, draws, network.params),
+        symmetry.align_to_mean(spec, draws),
+        symmetry.synchronise(spec, draws),
+    ):
+        assert all(np.all(scale == 1) for scale in aligned.element.scales)
+        for name, leaf in aligned.params.items():
+            assert np.any(leaf != draws[name])
+            one, other = (
+                np.sort(a.reshape(4, -1), axis=1) for a in (leaf, draws[name])
+            )
+            np.testing.assert_array_equal(one, other)
+
+
 def test_synchronised_networks_are_as_near_as_elements_can_bring_them():
     """Against brute force: four networks of one hidden layer with three units."""
     shapes = {"in": (2, 3), "out": (3, 1)}
@@ -254,6 +303,11 @@ def test_maps_between_synchronised_networks_agree_around_cycles(network, spec):
         jax.random.split(jax.random.key(7), 4)
     )
     found = symmetry.synchronise(spec, stack)
+    flat = [np.reshape(leaf, (4, -1)) for leaf in jax.tree.leaves(found.params)]
+    flat = np.concatenate(flat, axis=1).astype(float)
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    cosines = (flat @ flat.T)[~np.eye(4, dtype=bool)]
+    assert found.similarity == pytest.approx(cosines.mean(), rel=1e-5)
     products = [total_product(found.params)]
     for number in range(4):
         reference = jax.tree.map(lambda leaf, n=number: leaf[n], stack)

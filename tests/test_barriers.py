@@ -52,6 +52,18 @@ def test_the_barrier_of_a_concave_quadratic_is_its_height():
     assert convex == pytest.approx(0, abs=1e-6)
 
 
+def test_a_line_is_looked_at_in_25_places_if_nothing_is_said():
+    """Of a wave that is 0 at every other of them, and 1 at the rest."""
+    ends, rows = (jnp.zeros(()), jnp.ones(())), examples([0.0, 0.0], [0, 0])
+
+    def measure(params, rows):
+        return rows.x + jnp.sin(12 * jnp.pi * params) ** 2
+
+    assert loss_barrier(measure, *ends, rows) == pytest.approx(1, abs=1e-4)
+    values = curve(measure, *ends, rows).values
+    np.testing.assert_allclose(values, np.arange(25) % 2, atol=1e-4)
+
+
 def test_a_barrier_is_above_the_line_between_unequal_ends():
     values = np.array([1.0, 5.0, 7.0, 4.0])
     assert barrier(Curve(np.linspace(0, 1, 4), values)) == pytest.approx(4.0)
@@ -90,6 +102,8 @@ def test_examples_are_counted_once_whatever_the_batch():
         assert found.values["error"][at] == pytest.approx(error, abs=1e-6)
     assert interpolate(p, q, 1.0)["count"] == 2
     np.testing.assert_array_equal(interpolate(p, q, 1.0)["in"], q["in"])
+    half = interpolate(jnp.float16(1.0), jnp.float16(2.0), jnp.float32(0.5))
+    assert (half, half.dtype) == (1.5, jnp.float16)
 
 
 @functools.cache

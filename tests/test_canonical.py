@@ -182,6 +182,19 @@ def test_float32_rounds_where_units_scale():
     assert 0 < spread(found.params) < 1e-5
 
 
+def test_the_form_has_the_smallest_norm():
+    """At which what comes into a unit of a ReLU and what goes out are as large."""
+    shapes = {"in": (3, 4), "out": (4, 2)}
+    network = plain(
+        lambda p, x: nn.relu(x @ p["in"]) @ p["out"], np.ones((2, 3), "f"), **shapes
+    )
+    found = symmetry.canonicalise(infer(network), network.params).params
+    into, out = (np.linalg.norm(found[name], axis=i) for i, name in enumerate(shapes))
+    np.testing.assert_allclose(into, out, rtol=1e-5)
+    norms = [np.linalg.norm(network.params[n], axis=i) for i, n in enumerate(shapes)]
+    np.testing.assert_allclose(np.sum(into**2), np.sum(norms[0] * norms[1]), rtol=1e-5)
+
+
 def test_example():
     assert doctest.testmod(form).failed == 0
 

@@ -139,6 +139,29 @@ def test_the_fit_of_a_linear_regression_is_a_ridge_regression():
     assert abs(late.mean() - nats) < 5 * late.std() / np.sqrt(late.size) + 0.05
 
 
+def test_masks_of_one_step_are_drawn_by_themselves():
+    """A mean over four of them varies a quarter as much."""
+    params = jax.tree.map(lambda leaf: leaf[0], cases.start(jax.random.key(0), 1))
+    keys = jax.random.split(jax.random.key(1), 4_000)
+    variances = []
+    for num_masks in (1, 4):
+        approximation = dropout.build(
+            cases.log_posterior(), optimiser=optax.sgd(0.0), num_masks=num_masks
+        )
+        state = approximation.init(jax.random.key(0), params, cases.data())
+        step = jax.jit(jax.vmap(approximation.step, (0, None, None)))
+        variances.append(np.var(step(keys, state, cases.data())[1].log_density))
+    assert 3.2 < variances[0] / variances[1] < 5
+
+
+def test_an_input_in_ten_is_left_out_if_nothing_is_said():
+    approximation = dropout.build(cases.log_posterior(), optimiser=optax.sgd(0.0))
+    params = {"a": jnp.ones((1, 1)), "b": jnp.ones((50_000, 1))}
+    state = approximation.init(jax.random.key(0), params, cases.data())
+    share = np.mean(approximation.sample(jax.random.key(1), state)["b"] == 0)
+    assert abs(share - 0.1) < 5 * np.sqrt(0.1 * 0.9 / 50_000)
+
+
 def fit(approximation, starts, data, num_steps):
     """The last states and all Info of several fits."""
     data = jax.tree.map(jnp.asarray, data)

@@ -80,6 +80,19 @@ def test_factors_are_principal_components_and_keep_every_deviation(monkeypatch, 
         assert distance < 0.01
 
 
+def test_draws_of_half_precision_are_summed_in_single():
+    """Sums of products of these are past the largest number of float16."""
+    draws = jax.tree.map(np.float16, tree(300 * (FLAT - 100)))
+    fitted = gaussian.fit(draws, rank=2)
+    assert fitted.factors["a"].dtype == np.float16
+    rows = line(draws, lead=2).astype(float).reshape(-1, 7)
+    pca = sklearn.decomposition.PCA(2).fit(rows)
+    along = pca.components_ * np.sqrt(pca.explained_variance_)[:, None]
+    factors = line(fitted.factors, lead=1).astype(float)
+    exact = along.T @ along
+    np.testing.assert_allclose(factors.T @ factors, exact, atol=3e-3 * exact.max())
+
+
 def test_without_factors_weights_are_independent():
     fitted = gaussian.fit(tree(FLAT))
     keys = jax.random.split(jax.random.key(0), 50_000)

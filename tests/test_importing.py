@@ -22,7 +22,7 @@ from commands import symjax
 from haiku._src import data_structures
 
 from symjax import interop, models, store
-from symjax.interop import safetensors
+from symjax.interop import checkpoints, safetensors
 
 
 class Frn(hk.Module):
@@ -125,7 +125,9 @@ def test_haikus_parameters_give_haikus_outputs(tmp_path, name, network, shape):
 
     model: Any = models.build(name, 2 if name == "cnn_lstm" else 10)
     like = jax.eval_shape(model.init, jax.random.key(0), x)
-    ours = interop.read(file).params(name, like)
+    read = interop.read(file)
+    assert checkpoints.suggest_model(read.arrays) == name
+    ours = read.params(name, like)
     assert jax.tree.leaves(ours)[0].shape[:2] == (3, 1)
     chain = 1
     expected = jax.jit(theirs.apply)(jax.tree.map(lambda leaf: leaf[chain], params), x)
@@ -207,7 +209,13 @@ def torch_arrays(blocks, width, num_outputs, seed=0):
 
 def write_safetensors(path, arrays, **changes):
     """The format, written by its description."""
-    codes = {"float16": "F16", "float32": "F32", "int64": "I64", "bfloat16": "BF16"}
+    codes = {
+        "bool": "BOOL",
+        "bfloat16": "BF16",
+        "uint8": "U8",
+        **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+        **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    }
     header, body = {"__metadata__": {"format": "pt"}}, b""
     for name, array in arrays.items():
         start, body = len(body), body + array.tobytes()
@@ -234,7 +242,9 @@ def test_pytorchs_parameters_give_pytorchs_outputs(tmp_path, name, blocks, prefi
     x = np.random.default_rng(1).normal(size=(2, 9, 12, 3)).astype(np.float32)
     model: Any = models.build(name, 5, width=4)
     like = jax.eval_shape(model.init, jax.random.key(0), x)
-    ours = interop.read(file).params(name, like)
+    read = interop.read(file)
+    assert checkpoints.suggest_model(read.arrays) == name
+    ours = read.params(name, like)
     found = jax.jit(model.apply)(jax.tree.map(lambda leaf: leaf[0, 0], ours), x)
     expected = torch_forward(arrays, x, blocks)
     scale = np.abs(expected).max()
@@ -247,6 +257,13 @@ def test_safetensors_are_read_whole_or_not_at_all(tmp_path):
         "brain": np.array([1.5, -2], ml_dtypes.bfloat16),
         "number": np.array(7, np.int64),
         "none": np.zeros((0, 3), np.float32),
+        "flags": np.array([True, False, True]),
+        "bytes": np.array([0, 200, 255], np.uint8),
+        **{
+            f"int{bits}": np.array([-(2 ** (bits - 1)), 3], f"int{bits}")
+            for bits in (8, 16, 32)
+        },
+        "double": np.array([1e300, -1.0]),
     }
     file = write_safetensors(tmp_path / "a.safetensors", arrays)
     found = safetensors.read_safetensors(file)
@@ -323,6 +340,7 @@ def test_pickles_of_arrays_are_read(tmp_path, monkeypatch, protocol):
             np.zeros((0 if protocol > 2 else 1, 3), np.int64),
             np.array(3.5, np.float16),
             np.array(["one", "three"]),
+            np.arange(24.0).reshape(2, 3, 4).transpose(1, 2, 0),
         ],
     }
     file = tmp_path / "state.p"
@@ -496,6 +514,29 @@ def test_imported_samples_are_evaluated_and_aligned(files, capsys):
     record.write_text(finished.replace("true", "false"))
     symjax("import", *draws, *of_mlp(folder), "--out", runs / "hmc")
     assert record.read_text() == finished
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
+def test_axes_before_those_of_arrays_are_chains_then_draws(tmp_path, lead):
+    one = {"linear": {"w": np.zeros((4, 3)), "b": np.zeros(3)}}
+    theirs = random_like(one, lead=lead)
+    model: Any = models.build("mlp", 3, widths=())
+    like = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 4)))
+    ours = interop.read(saved(tmp_path / "a.p", theirs)).params("mlp", like)
+    kernel = ours["params"]["Dense_0"]["kernel"]
+    for chain, draw in np.ndindex(*(*lead, 1, 1)[:2]):
+        at = (chain, draw)[: len(lead)]
+        np.testing.assert_array_equal(kernel[chain, draw], theirs["linear"]["w"][at])
+    assert kernel.shape == (*(*lead, 1, 1)[:2], 4, 3)
+
+
+def test_numbers_past_the_largest_of_float32_are_not_finite(tmp_path):
+    large = {"linear": {"w": np.full((4, 3), 1e300), "b": np.zeros(3)}}
+    model: Any = models.build("mlp", 3, widths=())
+    like = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 4)))
+    read = interop.read(saved(tmp_path / "a.p", large))
+    with pytest.raises(ValueError, match="linear/w must be finite"):
+        read.params("mlp", like)
 
 
 def test_networks_that_were_imported_are_no_posterior(files, capsys):

@@ -267,6 +267,27 @@ def test_one_layer_alone_is_uncertain_given_the_others(monkeypatch):
     np.testing.assert_allclose(got, exact, rtol=1e-3, atol=1e-5)
 
 
+def test_the_prior_of_one_leaf_is_its_own(monkeypatch):
+    """The last of two leaves, of another mean and deviation, given the first."""
+    log_posterior = posterior.build(
+        lambda params, x: x[:, :1] @ params["a"] + x[:, 1:] @ params["b"],
+        densities.Prior({"a": dist.Normal(LOC, STD), "b": dist.Normal(-1.0, 0.5)}),
+        densities.gaussian(NOISE),
+    )
+    given, rest = Y - 0.7 * X[:, :1], X[:, 1:]
+    precision = rest.T @ rest / NOISE**2 + np.eye(2) / 0.5**2
+    mean = np.linalg.solve(precision, rest.T @ given / NOISE**2 - 1.0 / 0.5**2)
+    mode = {"a": jnp.full((1, 1), 0.7), "b": jnp.asarray(mean, jnp.float32)}
+    made, fit = fitted(log_posterior, mode, DATA, structure="full", leaves="b")
+    got = covariance(made, fit, monkeypatch)
+    exact = scipy.linalg.block_diag(0, np.linalg.inv(precision))
+    np.testing.assert_allclose(got, exact, rtol=2e-4, atol=1e-7)
+    marginal = NOISE**2 * np.eye(40) + 0.5**2 * rest @ rest.T
+    exact = scipy.stats.multivariate_normal(-rest.sum(axis=1), marginal)
+    evidence = laplace.log_evidence(fit)
+    np.testing.assert_allclose(evidence, exact.logpdf(given[:, 0]), rtol=1e-5)
+
+
 def test_draws_of_several_leaves_are_independent():
     made, fit, precision, _ = one_network(structure="diagonal")
     keys = jax.random.split(jax.random.key(5), 4000)
@@ -455,3 +476,12 @@ def test_the_last_layer_is_the_one_whose_bias_is_added():
     assert find(1.0) == "model/out/*"
     with pytest.raises(ValueError, match="Give `leaves`, a pattern"):
         find(2.0)
+
+
+def test_a_bias_alone_in_its_folder_is_no_layer():
+    """The weights would be left out of what is uncertain."""
+    params = {"w": jnp.ones((2, 1)), "out": {"b": jnp.zeros(1)}}
+    with pytest.raises(ValueError, match="of out/b, w is one. Give `leaves`"):
+        laplace.find_last_layer(
+            lambda params, x: x @ params["w"] + params["out"]["b"], params, X[:, :2]
+        )

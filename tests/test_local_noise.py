@@ -92,7 +92,8 @@ def test_an_example_is_distributed_as_under_one_draw(use):
     np.testing.assert_allclose(scaled, 0, atol=5.5 * np.sqrt(9 / num_draws))
 
 
-def test_signs_turn_inputs_and_outputs_of_a_shared_deviation():
+@pytest.mark.parametrize("apply", [lambda w, x: x @ w, conv], ids=["dense", "conv"])
+def test_signs_turn_inputs_and_outputs_of_a_shared_deviation(apply):
     """Of one deviation, over examples that read the same.
 
     With one kind of signs alone each example would be distributed as it should, but
@@ -101,12 +102,11 @@ def test_signs_turn_inputs_and_outputs_of_a_shared_deviation():
     num_examples = 4_000
 
     def turned(shape):
-        def apply(w, x):
-            return x @ w
-
+        if apply is conv:
+            shape = (1, *shape)
         noise = jnp.zeros(shape), jnp.ones(shape)
         # Both vectors of an example meet the same weights.
-        x, rows = jnp.ones((num_examples, 2, shape[0])), jnp.arange(num_examples)
+        x, rows = jnp.ones((num_examples, 2, shape[-2])), jnp.arange(num_examples)
         outputs = local_noise.evaluate(apply, jax.random.key(0), *noise, x, rows)
         np.testing.assert_array_equal(outputs[:, 0], outputs[:, 1])
         return np.asarray(outputs[:, 0], float)

@@ -12,7 +12,7 @@ import zoo
 from zoo.network import fill, inputs, plain
 
 from symjax import symmetry, trees
-from symjax.symmetry.matching import boxes, descent, gains, schedule
+from symjax.symmetry.matching import boxes, descent, gains, matcher, schedule
 
 
 CASES = {case.name: case for case in zoo.CASES}
@@ -276,6 +276,16 @@ def test_random_starts_are_never_worse():
             for found in (alone, more)
         )
         assert nearer <= near * (1 + 1e-6)
+
+
+def test_no_random_start_is_another_one_again():
+    """Of three networks, two each."""
+    network, spec = zoo.known("mlp silu")
+    draws = trees.stack([network.params] * 3)
+    prepared, _ = matcher.prepare(spec, draws, 10, None)
+    keys = matcher.split_key(jax.random.key(0), 2)
+    orders = np.concatenate([prepared.random(key).permutations[0] for key in keys])
+    assert len(np.unique(orders, axis=0)) == 6
 
 
 def test_traced_networks_are_refused():

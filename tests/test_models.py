@@ -174,6 +174,34 @@ def test_an_activation_is_found_by_name(name):
     np.testing.assert_allclose(outputs, getattr(jax.nn, name)(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["mlp"], {"widths": (32,), "activation": "silu"}),
+        (["lenet"], {"activation": "tanh"}),
+        (["resnet20_frn", "resnet18_frn"], {"activation": "silu"}),
+        (["resnet20", "resnet18"], {"activation": "relu"}),
+        (["lenet_maxpool", "alexnet", "cnn_lstm"], {"activation": "relu"}),
+        (["vit"], {"activation": "gelu"}),
+        (["linear"], {}),
+    ],
+)
+def test_networks_are_as_documented_if_nothing_is_said(names, expected):
+    for name in names:
+        assert models.defaults(name) == expected
+
+
+def test_small_images_are_framed_evenly():
+    """Of 12 x 12 pixels, one more below and on the right where they are odd."""
+    model: Any = models.build("lenet", 3)
+    x = np.random.default_rng(0).normal(size=(2, 8, 9)).astype(np.float32)
+    params = model.init(jax.random.key(0), x)
+    framed = np.pad(x, ((0, 0), (2, 2), (1, 2)))
+    np.testing.assert_allclose(
+        model.apply(params, x), model.apply(params, framed), rtol=1e-5, atol=1e-6
+    )
+
+
 def test_filter_response_normalisation_is_its_formula():
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
     x[1] *= 1e-3  # What is added to the mean square is felt.

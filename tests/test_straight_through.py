@@ -12,7 +12,7 @@ import zoo
 from zoo.network import inputs, plain
 
 from symjax import symmetry
-from symjax.symmetry.matching import matcher
+from symjax.symmetry.matching import matcher, sinkhorn
 from symjax.symmetry.matching.sinkhorn import doubly_stochastic, match_sinkhorn, mix
 from symjax.symmetry.matching.straight_through import match_straight_through, project
 from symjax.types import Data
@@ -146,6 +146,64 @@ def test_soft_permutations_are_permutations_where_they_are_hard():
             jax.tree.leaves(mixed), jax.tree.leaves(moved), strict=True
         ):
             np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_a_step_of_sinkhorn_is_down_the_loss_of_soft_permutations(temperature):
+    """By finite differences in float64, with Sinkhorn's iteration written out."""
+    generator = np.random.default_rng(0)
+    shapes = {"in": (2, 3), "bias": (3,), "out": (3, 2)}
+    reference, params = (
+        {name: generator.normal(size=shape) for name, shape in shapes.items()}
+        for _ in range(2)
+    )
+    # Whichever rows are drawn.
+    x, y = np.array([[0.7, -1.2]]), np.array([[0.4, 1.0]])
+    latent = generator.normal(size=(3, 3))
+
+    def at(latent):
+        soft = np.exp(latent / temperature)
+        for _ in range(20):
+            soft = soft / soft.sum(axis=1, keepdims=True)
+            soft = soft / soft.sum(axis=0, keepdims=True)
+        mixed = {
+            "in": params["in"] @ soft.T,
+            "bias": soft @ params["bias"],
+            "out": soft @ params["out"],
+        }
+        middle = {name: (mixed[name] + reference[name]) / 2 for name in shapes}
+        outputs = np.tanh(x @ middle["in"] + middle["bias"]) @ middle["out"]
+        return np.sum((outputs - y) ** 2)
+
+    steps = 1e-5 * np.eye(9).reshape(9, 3, 3)
+    slope = [(at(latent + one) - at(latent - one)) / 2e-5 for one in steps]
+    spec = symmetry.infer(apply, reference, x)
+    optimiser = optax.sgd(1.0)
+    learnt = [jnp.asarray(latent, jnp.float32)]
+    (found,), _ = sinkhorn._learn(
+        *(loss, spec, optimiser, 4, jax.random.key(0), temperature),
+        *((learnt, optimiser.init(learnt)), params, reference),
+        Data(np.tile(x, (5, 1)), np.tile(y, (5, 1)), np.ones(5, bool)),
+    )
+    np.testing.assert_allclose(
+        latent - found, np.reshape(slope, (3, 3)), rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("num_steps", "looks"), [(9, 1), (10, 1), (15, 2)])
+def test_the_last_permutations_are_looked_at(monkeypatch, num_steps, looks):
+    reference, params = networks(7)
+    spec, seen = symmetry.infer(apply, reference, X), []
+
+    def nearest(latent):
+        seen.append(latent)
+        return jnp.argsort(jnp.argmax(latent, axis=-1))
+
+    monkeypatch.setattr(sinkhorn, "_nearest", nearest)
+    key = jax.random.key(0)
+    options = {"optimiser": optax.sgd(0.0), "num_steps": num_steps}
+    match_sinkhorn(loss, spec, params, reference, DATA, key, **options)
+    assert len(seen) == looks
 
 
 def test_rows_and_columns_sum_to_one():

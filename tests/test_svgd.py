@@ -19,14 +19,14 @@ DATA = jax.tree.map(jnp.asarray, cases.data())
 START = cases.start(jax.random.key(0), NUM_PARTICLES)
 
 
-def advance(approximation, start, num_steps=1):
+def advance(approximation, start, num_steps=1, data=DATA):
     """Steps of particles that know of each other, on one device."""
     keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(start)[0]))
-    state = mesh.vmap_chains(approximation.init, (0, 0, None))(keys, start, DATA)
+    state = mesh.vmap_chains(approximation.init, (0, 0, None))(keys, start, data)
     step = jax.jit(mesh.vmap_chains(approximation.step, (0, 0, None)))
-    state, info = step(keys, state, DATA)
+    state, info = step(keys, state, data)
     for _ in range(num_steps - 1):
-        state, info = step(keys, state, DATA)
+        state, info = step(keys, state, data)
     return state.position, info
 
 
@@ -87,11 +87,15 @@ def test_a_step_in_function_space_is_the_paper_s(where):
     np.testing.assert_allclose(info.bandwidth, bandwidth, rtol=1e-4)
 
 
-def test_functions_are_compared_at_the_examples_of_all_devices():
-    """Eight devices share 21 examples, so that some rows are masked."""
+@pytest.mark.parametrize("where", ["data", "inputs"])
+def test_functions_are_compared_at_the_examples_of_all_devices(where):
+    """Eight share 21 examples, so that some rows are masked; given inputs all have."""
     log_posterior = cases.log_posterior(temperature=500.0)
     approximation = svgd.build(
-        log_posterior, optimiser=optax.sgd(1.0), space="functions"
+        log_posterior,
+        optimiser=optax.sgd(1.0),
+        space="functions",
+        inputs=None if where == "data" else 2 * DATA.x[:4],
     )
     one, many = (
         run.fit(
@@ -107,6 +111,26 @@ def test_functions_are_compared_at_the_examples_of_all_devices():
     )
     np.testing.assert_allclose(many.info.bandwidth, one.info.bandwidth, rtol=1e-4)
     np.testing.assert_allclose(flat(many.draws), flat(one.draws), atol=1e-4)
+
+
+def test_functions_are_compared_at_the_batch():
+    """One example of two: a step is that of comparing there, and not at the other."""
+    two = jax.tree.map(lambda leaf: leaf[:2], DATA)
+
+    def step(inputs):
+        approximation = svgd.build(
+            cases.log_posterior(temperature=500.0),
+            optimiser=optax.sgd(1.0),
+            space="functions",
+            batch_size=1,
+            inputs=inputs,
+        )
+        return flat(advance(approximation, START, data=two)[0])
+
+    at_batch, first, second, both = map(step, (None, two.x[:1], two.x[1:], two.x))
+    apart = [np.max(np.abs(at_batch - other)) for other in (first, second, both)]
+    assert min(apart[:2]) < 1e-5
+    assert sorted(apart)[1] > 0.01
 
 
 @pytest.mark.parametrize("space", ["weights", "functions"])

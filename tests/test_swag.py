@@ -62,6 +62,12 @@ def assert_moments(state, collected, rank):
     )
 
 
+def test_twenty_networks_are_kept_if_nothing_is_said():
+    """The rank of Maddox et al., section 5."""
+    state = build(num_burn_in=0).init(jax.random.key(0), jnp.zeros((2, 1)), DATA)
+    assert state.deviations.shape == (20, 2, 1)
+
+
 def deviations_of(collected):
     """Each iterate less the mean of those up to it."""
     counts = np.arange(1, len(collected) + 1)[:, None]

@@ -120,9 +120,11 @@ class Checkpoint(NamedTuple):
         return self.arrays[source]
 
     def _finite(self, source: str | None, array: np.ndarray) -> np.ndarray:
-        if not np.isfinite(array.astype(np.float32)).all():
+        with np.errstate(over="ignore"):
+            single = array.astype(np.float32)
+        if not np.isfinite(single).all():
             raise ValueError(f"{self.path}: {source} must be finite.")
-        return array.astype(np.float32)
+        return single
 
     def _other_shape(
         self, source: str | None, path: str, array: np.ndarray, shape: tuple[int, ...]
