@@ -103,7 +103,9 @@ def execute(
     console.print(f"symjax {typed} --out {path}", highlight=False, soft_wrap=True)
     command = parse(shlex.split(typed))
     if dry_run:
-        chains.execute(replace(command, dry_run=True), console)
+        # The run to start at need not be there yet, and costs nothing.
+        planned = {} if start is None else {"start": "init"}
+        chains.execute(replace(command, dry_run=True, **planned), console)
         return False
     if _is_begun(words, path):
         given = {} if minutes is None else {"max_minutes": minutes}
