@@ -157,15 +157,25 @@ def test_chains_wait_for_the_warmer_ones_that_they_start_at(
         assert re.search(told, said)
 
 
+def test_folders_with_spaces_are_compared(tmp_path, monkeypatch):
+    papers, text, asked = load("papers"), io.StringIO(), []
+    monkeypatch.setattr(papers.results, "evaluate", lambda c, console: asked.append(c))
+    paths, out = [tmp_path / "a b" / name for name in ("hmc", "sgd")], tmp_path / "c d"
+    out.mkdir()
+    store.write_json(out / "summary.json", {"found": 1})
+    console = Console(file=text, width=1000)
+    assert papers.compare(paths, "", out, console) == {"found": 1}
+    assert (list(asked[0].compared.runs), asked[0].out) == (paths, out)
+    assert f"evaluate '{paths[0]}' '{paths[1]}' --out '{out}'\n" in text.getvalue()
+
+
 def test_a_plan_needs_no_run_to_start_at(tmp_path):
     words = "sample --data wine --widths 4 --num-chains 2 --hmc.num-steps 1"
-    warm, text = tmp_path / "warm", io.StringIO()
+    warm, cold, text = tmp_path / "a warm", tmp_path / "a cold", io.StringIO()
     console = Console(file=text, width=1000)
     papers = load("papers")
-    assert not papers.execute(
-        words, tmp_path / "cold", console, start=warm, dry_run=True
-    )
-    assert f"{words} --start {warm} --out" in text.getvalue()
+    assert not papers.execute(words, cold, console, start=warm, dry_run=True)
+    assert f"{words} --start '{warm}' --out '{cold}'\n" in text.getvalue()
     assert "without compiling" in text.getvalue()
     assert "optimised starts" not in text.getvalue()
     assert not list(tmp_path.iterdir())
