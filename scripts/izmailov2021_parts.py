@@ -189,6 +189,13 @@ def make(experiment: Experiment, options: Options, out: Path) -> list[str]:
         if minutes is not None and name != REFERENCE:
             minutes /= 3
         warmer = warmer_run(experiment, name)
+        if warmer is not None and warmer not in made and not options.dry_run:
+            console.print(
+                f"[bold]Warning:[/bold] {name} is left out until the next call: its "
+                f"chains start at draws of {warmer}, which is left out.",
+                highlight=False,
+            )
+            continue
         is_there = papers.execute(
             f"{words} {fixed}",
             out / name,

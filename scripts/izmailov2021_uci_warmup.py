@@ -246,11 +246,21 @@ def _factors(problem: Problem, information: np.ndarray, scale: Any) -> np.ndarra
     """Of all chains, `(chain, D, D)`: scale times F^-1/2, F the mass matrix.
 
     Decompositions are in float64: the eigenvalues differ by 10^9.
+
+    Raises:
+        SystemExit: where that is too narrow for what the prior leaves open.
     """
     out, identity = np.empty(information.shape, np.float32), np.eye(len(information[0]))
     floor = FLOOR / problem.prior_variance * identity
     for i, size in enumerate(np.broadcast_to(scale, len(information))):
-        root = np.linalg.cholesky(information[i] + floor)
+        try:
+            root = np.linalg.cholesky(information[i] + floor)
+        except np.linalg.LinAlgError:
+            raise SystemExit(
+                "`--prior-variance` must be smaller for HMC, got "
+                f"{problem.prior_variance:g}: where neither the data nor the prior "
+                "hold a weight, no mass matrix can be computed."
+            ) from None
         out[i] = size * scipy.linalg.solve_triangular(root, identity, lower=True).T
     return out
 

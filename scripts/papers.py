@@ -100,10 +100,13 @@ def execute(
     if dry_run and gradient_ms is not None and words.startswith("sample"):
         limit += f" --estimate.gradient-ms {gradient_ms:g}"
     typed = f"{words}{limit}"
-    console.print(f"symjax {typed} --out {path}", highlight=False, soft_wrap=True)
+    where = shlex.quote(str(path))
+    console.print(f"symjax {typed} --out {where}", highlight=False, soft_wrap=True)
     command = parse(shlex.split(typed))
     if dry_run:
-        chains.execute(replace(command, dry_run=True), console)
+        # The run to start at need not be there yet, and costs nothing.
+        planned = {} if start is None else {"start": "init"}
+        chains.execute(replace(command, dry_run=True, **planned), console)
         return False
     if _is_begun(words, path):
         given = {} if minutes is None else {"max_minutes": minutes}
@@ -163,9 +166,10 @@ def compare(
         console: For the command and the tables.
         verb: `report` writes a page with pictures too.
     """
-    typed = f"{verb} {' '.join(map(str, paths))} {words}".strip()
+    typed = f"{verb} {shlex.join(map(str, paths))} {words}".strip()
     console.rule(verb, align="left")
-    console.print(f"symjax {typed} --out {out}", highlight=False, soft_wrap=True)
+    where = shlex.quote(str(out))
+    console.print(f"symjax {typed} --out {where}", highlight=False, soft_wrap=True)
     command = parse([*shlex.split(typed), "--out", str(out)])
     make = results.evaluate if verb == "evaluate" else results.write_report
     make(command, console)

@@ -199,7 +199,9 @@ def sample_hmc(problem, path, members, minutes):
             if not time_is_over():
                 raise
             print(stopped)
-    records.add_seconds(path, start)
+        finally:
+            if (path / "config.json").exists():
+                records.add_seconds(path, start)
     return store.open(path)
 
 
@@ -211,12 +213,14 @@ def stop_after(minutes):
         Whether it was asked, which a Ctrl-C or SIGTERM from elsewhere is not.
     """
     asked = []
+    before = signal.getsignal(signal.SIGTERM)
 
     def ask(*_):
-        asked.append(True)
-        signal.raise_signal(signal.SIGTERM)
+        # Its loop listens to one signal only, whoever sends it.
+        if signal.getsignal(signal.SIGTERM) != before:
+            asked.append(True)
+            signal.raise_signal(signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, ask)
     # Again and again, as it listens only while its loop is running, which may be short.
     signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3), 0.02)
@@ -224,7 +228,6 @@ def stop_after(minutes):
         yield lambda: bool(asked)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGTERM, before)
 
 
 def matchers(problem):

@@ -160,12 +160,41 @@ def test_starts_that_are_none_are_refused_before_a_directory_is_made(
             "sample", *options, "--start", "init", "--hmc.num-warmup", 100000,
             "--max-minutes", 1e-9, "--out", where, code=1,
         )  # fmt: skip
+    for dry in ((), ("--dry-run",)):
+        symjax(
+            "sample", *options, *more, "--start", start if start == "initt" else where,
+            "--out", tmp_path / "run", *dry, code=2,
+        )  # fmt: skip
+        assert re.search(said, " ".join(capsys.readouterr().err.split()))
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_run_killed_before_its_first_save_starts_at_the_same_draws(
+    runs, tmp_path, monkeypatch, capsys
+):
+    """Also from another folder, and not where they are gone."""
+    warm, out = tmp_path / "warm", tmp_path / "cold"
+    shutil.copytree(runs / "hmc", warm)
+    monkeypatch.chdir(warm)
     symjax(
-        "sample", *options, *more, "--start", start if start == "initt" else where,
-        "--out", tmp_path / "run", code=2,
+        "sample", "--data", "wine", "--widths", 4, "--hmc.num-steps", 1,
+        "--hmc.num-warmup", 0, "--num-chains", 2, "--num-draws", 3,
+        "--start", "../warm", "--out", "../cold",
     )  # fmt: skip
-    assert re.search(said, " ".join(capsys.readouterr().err.split()))
-    assert not (tmp_path / "run").exists()
+    draws = store.open(out).read_leaf("params/Dense_0/kernel")
+    monkeypatch.chdir(tmp_path)
+    for is_there in (True, False):
+        store.write_json(out / "commit.json", store.Commit()._asdict())
+        if not is_there:
+            shutil.rmtree(warm)
+        symjax("sample", "--resume", out, code=0 if is_there else 2)
+        assert store.open(out).committed.finished == is_there
+    assert "`--start` must be" in capsys.readouterr().err
+    symjax("sample", "--resume", out, "--dry-run", code=2)
+    store.write_json(out / "commit.json", store.Commit(3, 3, True, True)._asdict())
+    again = store.open(out).read_leaf("params/Dense_0/kernel")
+    np.testing.assert_array_equal(again, draws)
+    symjax("sample", "--resume", out)  # It needs them no longer.
 
 
 def test_evaluate_writes_the_summary_beside_the_reference(runs, capsys):

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
-from symjax import densities
+from symjax import densities, store
 from symjax.cli import options, starts
 from symjax.cli.posteriors import Posterior
 
@@ -44,3 +44,45 @@ def test_chains_start_at_draws_of_the_prior(temperature):
     for name, theirs in zip(("w", "b"), expected, strict=True):
         assert len(np.unique(made[name])) > 2900
         assert scipy.stats.kstest(made[name].ravel(), theirs.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("more", ["there", "here"])
+def test_a_run_whose_network_has_a_leaf_more_or_less_is_refused(more, tmp_path):
+    small = {"w": np.zeros(3, np.float32)}
+    large = small | {"extra": np.zeros(2, np.float32)}
+    there, here = (large, small) if more == "there" else (small, large)
+    info = {"log_density": np.float32(0)}
+    kept = store.create(
+        tmp_path / "run", config={}, params=there, info=info, num_chains=2,
+        num_draws=1, num_iterations=1,
+    )  # fmt: skip
+    draws = jax.tree.map(lambda leaf: np.stack([leaf[None]] * 2), there)
+    kept.append(draws, 0, {"log_density": np.zeros((2, 1), np.float32)}, 0)
+    kept.commit({"w": np.zeros(2)}, iteration=1, num_draws=1)
+    others: Any = dict.fromkeys(set(Posterior._fields) - {"init"})
+    command = options.Sample(num_chains=2, start=str(tmp_path / "run"))
+    starts.require(command, Posterior(init=lambda key: there, **others))
+    said = {"there": r"extra is \(2,\), .* absent", "here": r"absent, .* \(2,\)"}
+    with pytest.raises(ValueError, match=f"(?s){said[more]}"):
+        starts.require(command, Posterior(init=lambda key: here, **others))
+
+
+def test_several_hosts_start_at_the_last_draw_that_all_of_them_see(
+    tmp_path, monkeypatch
+):
+    """Of a run that goes on meanwhile."""
+    params = {"w": np.float32(0)}
+    info = {"log_density": np.float32(0)}
+    kept = store.create(
+        tmp_path / "run", config={}, params=params, info=info, num_chains=2,
+        num_draws=4, num_iterations=4,
+    )  # fmt: skip
+    draws = {"w": np.arange(8, dtype=np.float32).reshape(2, 4)}
+    kept.append(draws, 0, {"log_density": np.zeros((2, 4), np.float32)}, 0)
+    kept.commit({"w": np.zeros(2)}, iteration=4, num_draws=4)
+    others: Any = dict.fromkeys(set(Posterior._fields) - {"init"})
+    built = Posterior(init=lambda key: params, **others)
+    command = options.Sample(num_chains=2, start=str(tmp_path / "run"))
+    for seen, expected in ([[4], [4]], [3, 7]), ([[4], [3]], [2, 6]):
+        monkeypatch.setattr(starts.hosts, "vote", lambda own, seen=seen: np.array(seen))
+        np.testing.assert_array_equal(starts.make(command, built)["w"], expected)

@@ -173,6 +173,17 @@ def test_a_stopped_sweep_says_how_to_go_on(kind, tmp_path, monkeypatch):
     assert asked == [Sample(resume=tmp_path / "run", **now)]
 
 
+def test_a_sweep_that_was_refused_can_be_typed_again(tmp_path):
+    out = tmp_path / "sweep"
+    for start, said in (("initt", "Did you mean init"), ("priorr", "mean prior")):
+        with pytest.raises(ValueError, match=said):
+            sweeps.sweep(small(out, start=start), Console(quiet=True))
+    assert json.loads((out / "sweep.json").read_text())["options"]["start"] == "priorr"
+    (out / "temperature-1-prior-scale-0.5").mkdir()
+    with pytest.raises(ValueError, match=r"other options \(start\)"):
+        sweeps.sweep(small(out), Console(quiet=True))
+
+
 def point(temperature, nll, rhat: float | None = 1.0, **fields):
     made = Point(temperature, 1.0, 1.0, "run", rhat, {"nll": nll}, {"nll": [nll]})
     return made._replace(**fields)

@@ -696,6 +696,17 @@ def test_of_many_positions_every_nth_is_averaged_over(scripts, linear, monkeypat
         np.testing.assert_allclose(average(positions[:count]), expected, rtol=1e-6)
 
 
+def test_a_prior_too_wide_for_a_mass_matrix_is_refused_in_words(scripts):
+    information = np.ones((1, 3, 3))  # Of rank one.
+    for variance in (1.0, 1e6):
+        factors = scripts.warmup._factors(
+            SimpleNamespace(prior_variance=variance), information, 1.0
+        )
+        assert np.isfinite(factors).all()
+    with pytest.raises(SystemExit, match=r"`--prior-variance` .* got 1e\+30"):
+        scripts.warmup._factors(SimpleNamespace(prior_variance=1e30), information, 1.0)
+
+
 def test_a_new_mass_matrix_has_the_step_size_that_was_found(scripts, linear, tmp_path):
     problem, scale = linear[0], scripts.main.SCALES["tiny"]
     setting = scripts.methods.Setting(problem.prior_variance, 20, 3, 60, 20, 1)

@@ -132,6 +132,56 @@ def test_cold_chains_start_at_draws_of_the_next_warmer(name, warmer, monkeypatch
     }
 
 
+@pytest.mark.parametrize("is_plan", [False, True])
+def test_chains_wait_for_the_warmer_ones_that_they_start_at(
+    is_plan, monkeypatch, capsys
+):
+    """And the other runs do not, nor do plans."""
+    parts, asked = load("izmailov2021_parts"), []
+
+    def execute(words, path, console, **other):
+        asked.append(path.name)
+        return path.name != "temperature-0.3" and not is_plan
+
+    monkeypatch.setattr(parts.papers, "execute", execute)
+    experiment = load("izmailov2021_imdb").EXPERIMENTS["small"]
+    options = parts.Options(parts=parts.SWEPT, dry_run=is_plan)
+    made = parts.make(experiment, options, Path("out"))
+    colder = {} if is_plan else {"0.1": "0.3", "0.03": "0.1"}
+    left = {f"temperature-{name}" for name in colder}
+    assert set(parts.runs(experiment, options)) - set(asked) == left
+    assert set(asked) - set(made) == (set(asked) if is_plan else {"temperature-0.3"})
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("left out until the next call") == len(colder)
+    for name, warmer in colder.items():
+        told = f"temperature-{name} is left out until .* draws of temperature-{warmer},"
+        assert re.search(told, said)
+
+
+def test_folders_with_spaces_are_compared(tmp_path, monkeypatch):
+    papers, text, asked = load("papers"), io.StringIO(), []
+    monkeypatch.setattr(papers.results, "evaluate", lambda c, console: asked.append(c))
+    paths, out = [tmp_path / "a b" / name for name in ("hmc", "sgd")], tmp_path / "c d"
+    out.mkdir()
+    store.write_json(out / "summary.json", {"found": 1})
+    console = Console(file=text, width=1000)
+    assert papers.compare(paths, "", out, console) == {"found": 1}
+    assert (list(asked[0].compared.runs), asked[0].out) == (paths, out)
+    assert f"evaluate '{paths[0]}' '{paths[1]}' --out '{out}'\n" in text.getvalue()
+
+
+def test_a_plan_needs_no_run_to_start_at(tmp_path):
+    words = "sample --data wine --widths 4 --num-chains 2 --hmc.num-steps 1"
+    warm, cold, text = tmp_path / "a warm", tmp_path / "a cold", io.StringIO()
+    console = Console(file=text, width=1000)
+    papers = load("papers")
+    assert not papers.execute(words, cold, console, start=warm, dry_run=True)
+    assert f"{words} --start '{warm}' --out '{cold}'\n" in text.getvalue()
+    assert "without compiling" in text.getvalue()
+    assert "optimised starts" not in text.getvalue()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["izmailov2021_cifar", "izmailov2021_imdb"])
 def test_another_prior_variance_is_that_of_the_run_and_its_quarter_turn(name):
     parts, papers = load("izmailov2021_parts"), load("papers")

@@ -491,6 +491,7 @@ def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
     assert 0 < done.iteration < 350
     expected = f"Stopped at iteration {done.iteration} of 350, with {done.num_draws}"
     assert expected in last
+    assert ("Preempted" in last) == (kind == signal.SIGTERM)
     if kind == signal.SIGTERM:  # What was saved is the same.
         process = start_program(path)
         process.communicate(timeout=200)

@@ -139,6 +139,19 @@ def test_a_run_goes_on_in_the_chunks_that_it_began_with(tmp_path, monkeypatch):
     assert_same(store.open(tmp_path / "run").read(like=FLAX), draws)
 
 
+def test_a_run_can_be_named_from_a_folder_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "beside")
+    draws, state = entries(FLAX, 20), make_state()
+    run = make("../run", FLAX)
+    run.append(draws, 0, None, 0)
+    run.commit(state, iteration=0, num_draws=20)
+    for place in ("../run", tmp_path / "run"):
+        assert_same(store.open(place).read(like=FLAX), draws)
+        again = store.open(place).restore(state)
+        assert_same(again["position"], state["position"])
+
+
 @pytest.mark.parametrize(
     "params", [FLAX, NESTED, ARRAY], ids=["flax", "nested", "array"]
 )

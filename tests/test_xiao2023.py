@@ -3,7 +3,9 @@
 import dataclasses
 import importlib
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,6 +78,39 @@ def test_a_signal_from_elsewhere_ends_the_program(
     members = store.open(reproduced[0] / "ensemble")
     with pytest.raises(kind, match="Stopped at 3"):
         script.sample_hmc(problem, tmp_path / "hmc", members, 60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_just_before_the_minutes_are_over_ends_the_program(
+    number, script, problem, reproduced, tmp_path, monkeypatch
+):
+    """In the chunk in which they end, too."""
+    advance, sent = run.loop._advance, []
+
+    def advancing(*given):
+        sent.append(1)
+        signal.raise_signal(number)
+        signal.setitimer(signal.ITIMER_REAL, 1e-3, 0.02)
+        time.sleep(0.3)
+        return advance(*given)
+
+    monkeypatch.setattr(run.loop, "_advance", advancing)
+    members = store.open(reproduced[0] / "ensemble")
+    with pytest.raises(run.Stopped) as stopped:
+        script.sample_hmc(problem, tmp_path / "hmc", members, 60)
+    assert (stopped.type is run.Preempted) == (number == signal.SIGTERM)
+    kept = store.open(tmp_path / "hmc")
+    assert kept.committed.has_state
+    assert records.seconds(kept.path) > 0.3
+    assert len(sent) == 1
+
+
+def test_a_signal_before_the_chains_run_is_not_ignored(script):
+    usual = signal.getsignal(signal.SIGTERM)
+    with script.stop_after(0) as time_is_over:
+        time.sleep(0.1)
+        assert signal.getsignal(signal.SIGTERM) == usual
+        assert not time_is_over()  # As nothing runs that it could stop.
 
 
 def outputs(params, x):

@@ -57,6 +57,8 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
     algorithm = methods.build(command, built)
     if kept is not None:
         records.check_data(kept, built)
+    if kept is None or not kept.committed.has_state:
+        starts.require(command, built)
     if command.dry_run:
         done = store.Commit() if kept is None else kept.committed
         plan.show(command, built, mesh, algorithm, done, console)
@@ -67,7 +69,7 @@ def execute(command: Sample | Fit, console: Console) -> Place | None:
         hosts.write_logs(kept.path, _how_to_continue(command, kept.path))
         built = starts.share_out(built, mesh)
         return _run_and_say(command, built, algorithm, kept, None, console)
-    starts.require(command, built)
+    command = starts.resolved(command)
     path = store.place(hosts.share(str(command.out or starts.free_path(command))))
     if hosts.is_first():
         store.claim(path)

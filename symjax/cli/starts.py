@@ -1,6 +1,7 @@
 """Where the chains of a command start, on which devices, and in which directory."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
 
 
 def require(command: Sample | Fit, built: Posterior) -> None:
-    """Require what `--start` names, before a directory is made.
+    """Require what `--start` names, before chains start there.
 
     Raises:
         ValueError: if it names no run with a draw for each chain, of this network.
@@ -88,8 +89,8 @@ def require(command: Sample | Fit, built: Posterior) -> None:
     if not (path / "config.json").exists():
         known = ", ".join(NAMED)
         raise ValueError(
-            f"`--start` must be {known} or the directory of a run, got {path}, which "
-            f"is none.{did_you_mean(str(path), NAMED)}"
+            f"`--start` must be {known} or the directory of a run, got "
+            f"{command.start!r}, which is none.{did_you_mean(command.start, NAMED)}"
         )
     kept = store.open(path)
     if not kept.committed.num_draws:
@@ -111,10 +112,19 @@ def require(command: Sample | Fit, built: Posterior) -> None:
             )
 
 
+def resolved(command: Sample | Fit) -> Sample | Fit:
+    """The command as it is written down: a run to start at by its absolute path."""
+    if isinstance(command, Fit) or command.start in NAMED:
+        return command
+    return replace(command, start=str(store.place(command.start).absolute()))
+
+
 def _last_draws(command: Sample, built: Posterior) -> Params:
     kept = store.open(command.start)
+    # Where it goes on meanwhile, hosts would else read different ones.
+    num_draws = int(hosts.vote(kept.committed.num_draws).min())
     chains = slice(command.num_chains)
-    last = kept.read(chains=chains, draws=[-1], like=built.shapes)
+    last = kept.read(chains=chains, draws=[num_draws - 1], like=built.shapes)
     return jax.tree.map(lambda leaf: leaf[:, 0], last)
 
 

@@ -115,6 +115,8 @@ def _grid(command: Sweep) -> Iterator[Sample]:
 def _claim(command: Sweep, out: Path) -> None:
     """Begin the folder, or require that a sweep of the same options began it.
 
+    One that was refused before its first run holds nothing, and is begun anew.
+
     Raises:
         ValueError: if it holds something else.
     """
@@ -125,7 +127,7 @@ def _claim(command: Sweep, out: Path) -> None:
     for name in ("temperature", "prior_scale"):
         del options["problem"][name]
     file = out / "sweep.json"
-    if file.exists():
+    if file.exists() and any(entry != file for entry in out.iterdir()):
         recorded = store.read_json(file)["options"]
         changed = sorted(_differences(recorded, _as_json(options)))
         if changed:
@@ -134,7 +136,8 @@ def _claim(command: Sweep, out: Path) -> None:
                 "another `--out`, or remove it."
             )
         return
-    store.claim(out)
+    if not file.exists():
+        store.claim(out)
     store.write_json(file, {"options": options, "points": []})
 
 

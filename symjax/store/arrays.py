@@ -1,6 +1,7 @@
 """A pytree's entries over (chain, column): zarr v3 arrays through tensorstore."""
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,7 +153,9 @@ class Group:
         if isinstance(place, Bucket):
             kvstore = place.spec()
         else:
-            kvstore = {"driver": "file", "path": str(place), "file_io_sync": True}
+            # It refuses the dots of ../RUN.
+            path = os.path.realpath(place)
+            kvstore = {"driver": "file", "path": path, "file_io_sync": True}
         return {
             "driver": "zarr3",
             "kvstore": kvstore,
