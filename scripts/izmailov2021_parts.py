@@ -214,7 +214,8 @@ def runs(experiment: Experiment, options: Options) -> dict[str, str]:
     base = experiment.variance
 
     def hmc(temperature: float, variance: float, family: str, num_draws: int) -> str:
-        cools = experiment.cools and temperature < 1
+        name = _name(base, temperature, variance, family)
+        cools = warmer_run(experiment, name) is not None
         start = "" if cools else f"--start {experiment.start} "
         return (
             f"sample --sampler hmc {experiment.hmc} --num-draws {num_draws} {start}"

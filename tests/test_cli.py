@@ -147,7 +147,7 @@ def test_chains_start_at_the_last_draws_of_a_run(runs, tmp_path):
             ("--widths", 5),
             r"the leaf params/Dense_0/bias is \(4,\), here",
         ),
-        ("empty", (), "must name a run with draws.*has none yet"),
+        ("empty", (), "must name a finished run.*has 0 of its 2 draws"),
     ],
 )
 def test_starts_that_are_none_are_refused_before_a_directory_is_made(

@@ -58,7 +58,7 @@ def test_a_run_whose_network_has_a_leaf_more_or_less_is_refused(more, tmp_path):
     )  # fmt: skip
     draws = jax.tree.map(lambda leaf: np.stack([leaf[None]] * 2), there)
     kept.append(draws, 0, {"log_density": np.zeros((2, 1), np.float32)}, 0)
-    kept.commit({"w": np.zeros(2)}, iteration=1, num_draws=1)
+    kept.commit({"w": np.zeros(2)}, iteration=1, num_draws=1, finished=True)
     others: Any = dict.fromkeys(set(Posterior._fields) - {"init"})
     command = options.Sample(num_chains=2, start=str(tmp_path / "run"))
     starts.require(command, Posterior(init=lambda key: there, **others))
@@ -67,22 +67,22 @@ def test_a_run_whose_network_has_a_leaf_more_or_less_is_refused(more, tmp_path):
         starts.require(command, Posterior(init=lambda key: here, **others))
 
 
-def test_several_hosts_start_at_the_last_draw_that_all_of_them_see(
-    tmp_path, monkeypatch
-):
-    """Of a run that goes on meanwhile."""
+def test_a_run_that_is_not_finished_is_refused(tmp_path):
+    """Its last draw would be another one tomorrow."""
     params = {"w": np.float32(0)}
-    info = {"log_density": np.float32(0)}
     kept = store.create(
-        tmp_path / "run", config={}, params=params, info=info, num_chains=2,
-        num_draws=4, num_iterations=4,
+        tmp_path / "run", config={}, params=params, info={"log_density": params["w"]},
+        num_chains=2, num_draws=4, num_iterations=4,
     )  # fmt: skip
-    draws = {"w": np.arange(8, dtype=np.float32).reshape(2, 4)}
-    kept.append(draws, 0, {"log_density": np.zeros((2, 4), np.float32)}, 0)
-    kept.commit({"w": np.zeros(2)}, iteration=4, num_draws=4)
     others: Any = dict.fromkeys(set(Posterior._fields) - {"init"})
     built = Posterior(init=lambda key: params, **others)
     command = options.Sample(num_chains=2, start=str(tmp_path / "run"))
-    for seen, expected in ([[4], [4]], [3, 7]), ([[4], [3]], [2, 6]):
-        monkeypatch.setattr(starts.hosts, "vote", lambda own, seen=seen: np.array(seen))
-        np.testing.assert_array_equal(starts.make(command, built)["w"], expected)
+    draws = {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    kept.append(draws, 0, {"log_density": np.zeros((2, 3), np.float32)}, 0)
+    kept.commit({"w": np.zeros(2)}, iteration=3, num_draws=3)
+    with pytest.raises(ValueError, match="`--start` .* finished .* 3 of its 4 draws"):
+        starts.require(command, built)
+    # As when its time is up.
+    kept.commit({"w": np.zeros(2)}, iteration=3, num_draws=3, finished=True)
+    starts.require(command, built)
+    np.testing.assert_array_equal(starts.make(command, built)["w"], [2, 5])

@@ -498,6 +498,29 @@ def test_a_signal_saves_the_chunk_and_stops(tmp_path, uninterrupted, kind):
         assert_same_run(path, uninterrupted)
 
 
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_last_chunk_ends_the_program_after_the_run(
+    tmp_path, monkeypatch, kind
+):
+    """The run is finished then, and a program of several does not begin the next."""
+    path, append = tmp_path / "run", store.Run.append
+
+    def append_signalled(*args):
+        append(*args)
+        signal.raise_signal(kind)
+
+    monkeypatch.setattr(store.Run, "append", append_signalled)
+    algorithm = hmc.build(lambda p, data: -p @ p, step_size=0.1, num_steps=1)
+    chains = jax.random.key(0), algorithm, jnp.zeros((2, 3)), None
+    with pytest.raises(run.Stopped, match="iteration 1 of 1, with 1 of 1") as stopped:
+        run.sample(*chains, num_draws=1, store=run.NewRun(path))
+    assert (stopped.type is run.Preempted) == (kind == signal.SIGTERM)
+    kept = store.open(path)
+    assert kept.committed.finished
+    again = run.sample(*chains, num_draws=1, store=kept)
+    np.testing.assert_array_equal(again.info.num_steps, [[1], [1]])
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_params_of_another_precision_are_refused(dtype):
     start = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2, dtype)}

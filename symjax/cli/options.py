@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 
@@ -20,6 +20,10 @@ from symjax.cli.hyperparameters import (
 )
 from symjax.cli.problem import Problem
 from symjax.cli.stochastic import Baoab, Izmailov2021, Sghmc, Sgld, Sgnht, SmsUbu
+
+
+StartName: TypeAlias = Literal["map", "init", "prior"]
+"""Where chains can start that no run has to be read for."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,9 @@ class Sample:
             own initialisation (init), or from a draw of the prior (prior): that has
             the posterior's norm already where the data say little of most weights. At a
             temperature T it is multiplied by the root of T, which makes it a draw of
-            the prior at T where that is normal. Or the directory of a run of the same
-            network: each chain starts at the last draw of that run's chain (or member)
-            of its number. So are cold chains reached, from warmer ones.
+            the prior at T where that is normal. Or the directory of a finished run of
+            the same network: each chain starts at the last draw of that run's chain (or
+            member) of its number. So are cold chains reached, from warmer ones.
         map_steps: Optimisation steps before a chain starts, for --start map.
         map_learning_rate: Of Adam, for --start map; it falls to zero along a cosine.
             Under a narrow prior, large ones can end at the network of zeros.
@@ -149,7 +153,7 @@ class Sample:
     num_draws: int = 200
     thinning: int = 1
     max_minutes: float | None = None
-    start: Literal["map", "init", "prior"] | str = "map"
+    start: StartName | str = "map"
     map_steps: int = 500
     map_learning_rate: float = 1e-2
     warmup: Literal["given", "auto"] = "given"

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 from jax.sharding import Mesh
@@ -11,14 +11,14 @@ from jax.sharding import Mesh
 from symjax import hosts, mesh as meshes, run, store, trees
 from symjax.cli import fitting
 from symjax.cli.fits import Ensemble
-from symjax.cli.options import Fit, Sample
+from symjax.cli.options import Fit, Sample, StartName
 from symjax.cli.posteriors import Posterior
 from symjax.cli.problem import Problem
 from symjax.data.sources import did_you_mean
 from symjax.types import Params
 
 
-NAMED = ("map", "init", "prior")
+NAMED: tuple[str, ...] = get_args(StartName)
 """Starts that are made, not read from a run."""
 
 
@@ -45,6 +45,8 @@ def split_keys(command: Sample | Fit) -> Any:
 def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Params:
     """Where the chains or members start; only their shapes if not `optimised`."""
     start_key, _, map_key = split_keys(command)
+    if isinstance(command, Sample) and command.start not in NAMED and optimised:
+        return _last_draws(command, built)
     keys = jax.random.split(start_key, num_chains(command))
     if isinstance(command, Sample) and command.start == "prior":
         prior = built.log_posterior.prior
@@ -57,8 +59,6 @@ def make(command: Sample | Fit, built: Posterior, optimised: bool = True) -> Par
     params = jax.lax.map(built.init, keys)
     if isinstance(command, Fit) or command.start == "init" or not optimised:
         return params
-    if command.start != "map":
-        return _last_draws(command, built)
     # One optimised start for each chain, from its own initialisation.
     options = Ensemble(
         num_steps=command.map_steps,
@@ -81,7 +81,7 @@ def require(command: Sample | Fit, built: Posterior) -> None:
     """Require what `--start` names, before chains start there.
 
     Raises:
-        ValueError: if it names no run with a draw for each chain, of this network.
+        ValueError: if it names no finished run of this network, with enough chains.
     """
     if isinstance(command, Fit) or command.start in NAMED:
         return
@@ -93,8 +93,13 @@ def require(command: Sample | Fit, built: Posterior) -> None:
             f"{command.start!r}, which is none.{did_you_mean(command.start, NAMED)}"
         )
     kept = store.open(path)
-    if not kept.committed.num_draws:
-        raise ValueError(f"`--start` must name a run with draws; {path} has none yet.")
+    if not kept.committed.finished:
+        # Its last draw would be another one tomorrow, and for another host.
+        raise ValueError(
+            f"`--start` must name a finished run, got {path}, which has "
+            f"{kept.committed.num_draws} of its {kept.num_draws} draws. Continue it "
+            "first, with `--resume`; `--max-minutes` with it ends a run early."
+        )
     if kept.num_chains < command.num_chains:
         raise ValueError(
             f"`--num-chains` must be {kept.num_chains} or less, the chains or members "
@@ -121,10 +126,8 @@ def resolved(command: Sample | Fit) -> Sample | Fit:
 
 def _last_draws(command: Sample, built: Posterior) -> Params:
     kept = store.open(command.start)
-    # Where it goes on meanwhile, hosts would else read different ones.
-    num_draws = int(hosts.vote(kept.committed.num_draws).min())
-    chains = slice(command.num_chains)
-    last = kept.read(chains=chains, draws=[num_draws - 1], like=built.shapes)
+    draws = [kept.committed.num_draws - 1]
+    last = kept.read(chains=slice(command.num_chains), draws=draws, like=built.shapes)
     return jax.tree.map(lambda leaf: leaf[:, 0], last)
 
 

@@ -14,7 +14,7 @@ from symjax.run import requirements, trouble
 from symjax.run.chunks import Plan, Programs, compile_chunks
 from symjax.run.conclusion import conclude
 from symjax.run.errors import NonFiniteError
-from symjax.run.loop import iterate
+from symjax.run.loop import iterate, raise_if_stopped
 from symjax.run.memory import Memory
 from symjax.store import Run
 from symjax.types import Algorithm, Approximation, Data, Key, Params
@@ -191,7 +191,7 @@ def _execute(
     with _alone(kept):
         if not kept.committed.finished:
             with _settled(kept):
-                state, iteration = iterate(
+                state, iteration, stop = iterate(
                     programs, plan, kept, title, show_progress, max_seconds
                 )
             if draw:
@@ -199,6 +199,7 @@ def _execute(
             else:
                 num_draws = plan.num_kept(iteration)
             kept.commit(state, iteration=iteration, num_draws=num_draws, finished=True)
+            raise_if_stopped(stop, plan, iteration)
     draws, warmup = (
         (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
     )

@@ -30,11 +30,13 @@ def iterate(
     title: str,
     show_progress: bool,
     max_seconds: float | None = None,
-) -> tuple[Any, int]:
+) -> tuple[Any, int, int]:
     """Run from what `kept` last committed to the end of the plan, or of the time.
 
     Returns:
-        The last state of all chains, and how many iterations they have made.
+        The last state of all chains, how many iterations they have made, and which
+        `Signal` came in the last chunk of the plan, for `raise_if_stopped` once the run
+        is finished.
 
     Raises:
         Stopped: after saving, if a signal asked for it.
@@ -48,6 +50,7 @@ def iterate(
         state = _start(programs)
     total = plan.num_iterations
     chunk, saved_at = plan.thinning, time.monotonic()
+    stop = Signal.NONE
     # Of several hosts none stops alone, also where nothing is kept.
     takes_signals = isinstance(kept, Run) or hosts.count() > 1
     with (
@@ -65,10 +68,13 @@ def iterate(
             if iteration < total and _save(kept, plan, iteration, state, decision):
                 saved_at = time.monotonic()
             update(iteration, _describe(info))
-            _raise_if_stopped(decision, plan, iteration, max_seconds)
+            stop = decision.stop
+            if iteration < total:
+                raise_if_stopped(stop, plan, iteration)
             if decision.is_late:
+                _require_draw(plan, iteration, max_seconds)
                 break
-    return state, iteration
+    return state, iteration, stop
 
 
 class _Chunk(NamedTuple):
@@ -144,22 +150,31 @@ def _save(
     return False
 
 
-def _raise_if_stopped(
-    decision: _Decision, plan: Plan, iteration: int, max_seconds: float | None
-) -> None:
-    """End a run before its time.
+def raise_if_stopped(stop: int, plan: Plan, iteration: int) -> None:
+    """End a run that was asked to stop.
+
+    Args:
+        stop: The kind of the signal that came, if one did.
+        plan: Of the run.
+        iteration: How many are saved.
 
     Raises:
-        Stopped: if a signal asked for it.
-        OutOfTime: if the time is up and there is no draw.
+        Stopped: if one came.
     """  # noqa: DOC502
-    total = plan.num_iterations
-    if decision.stop and iteration < total:
-        raise_stopped(decision.stop, _describe_stop(plan, iteration))
-    if decision.is_late and not plan.num_kept(iteration):
+    if stop:
+        raise_stopped(stop, _describe_stop(plan, iteration))
+
+
+def _require_draw(plan: Plan, iteration: int, max_seconds: float | None) -> None:
+    """Require one, now that the time is up.
+
+    Raises:
+        OutOfTime: if there is none.
+    """
+    if not plan.num_kept(iteration):
         raise OutOfTime(
             f"The {max_seconds:.3g} seconds that the run may take were over at "
-            f"iteration {iteration} of {total}, before the first draw."
+            f"iteration {iteration} of {plan.num_iterations}, before the first draw."
         )
 
 
