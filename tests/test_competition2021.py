@@ -99,6 +99,24 @@ def test_scores_of_files_are_those_of_the_evaluator(
             assert list(found[part].values()) == pytest.approx(expected, abs=1e-14)
 
 
+def test_rows_of_three_decimals_are_scored_as_they_are(script, tmp_path):
+    """Whose sums are off 1: the evaluator takes them from the file as they are."""
+    rng = np.random.default_rng(3)
+    one, two = rng.dirichlet(np.full(7, 0.5), size=(2, 1200))
+    np.savetxt(tmp_path / "medmnist_probs.csv", one, fmt="%.3f")
+    np.savetxt(tmp_path / "hmc.csv", two)
+    with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
+        archive.write(tmp_path / "medmnist_probs.csv", "medmnist_probs.csv")
+    printed = np.genfromtxt(tmp_path / "medmnist_probs.csv")
+    assert abs(printed.sum(axis=1) - 1).max() > 1.5e-3
+    expected = evaluator("medmnist", printed, two)
+    reference = script.read("medmnist", str(tmp_path / "hmc.csv"))
+    for file in ("medmnist_probs.csv", "mine.zip"):
+        found = script.read("medmnist", str(tmp_path / file))
+        scores = script.scores("medmnist", found, reference)["full"]
+        assert list(scores.values()) == pytest.approx(expected, abs=1e-14)
+
+
 def test_samples_are_scored_by_their_distance_to_those_of_hmc(
     script, tmp_path, monkeypatch
 ):
@@ -255,7 +273,7 @@ def test_what_no_evaluator_would_score_is_not_written(
     np.savetxt(tmp_path / file, values)
     with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
         archive.write(tmp_path / file, file)
-    with pytest.raises(SystemExit, match=r"mine\.zip` must be (finite|probabilities)"):
+    with pytest.raises(SystemExit, match=r"mine\.zip.* must be (finite|probabilities)"):
         run(script, monkeypatch, "write", name, tmp_path / "mine.zip")
 
 
