@@ -26,14 +26,15 @@ def free_motion(time, friction=FRICTION):
     return matrix, matrix @ power[:2, 2:]
 
 
+@pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize("u", [1e-4, 1e-2, 0.3, 0.49, 0.51, 2.0, 10.0])
-def test_free_motion_is_exact_for_short_and_long_times(u):
+def test_free_motion_is_exact_for_short_and_long_times(u, share):
     """In float32; the variance of the position is about u^3."""
     time = jnp.asarray(u / FRICTION, jnp.float32)
-    motion = sms_ubu._motion(time, FRICTION, 1.0)
+    motion = sms_ubu._motion(time, FRICTION, share)
     matrix, covariance = free_motion(u / FRICTION)
     factor = np.array([[motion.shared, motion.apart], [motion.kick, 0]], float)
-    np.testing.assert_allclose(factor @ factor.T, covariance, rtol=2e-6)
+    np.testing.assert_allclose(factor @ factor.T, share * covariance, rtol=2e-6)
     np.testing.assert_allclose([motion.way, motion.decay], matrix[:, 1], rtol=2e-6)
 
 
