@@ -124,13 +124,13 @@ def test_samples_are_scored_by_their_distance_to_those_of_hmc(
     one, two = rng.normal(size=(2, 120, 1000)) * rng.uniform(0.5, 2, (2, 120, 1))
     np.savetxt(tmp_path / "uci_samples.csv", one)
     # HMC's file has a sample a row.
-    np.savetxt(tmp_path / "hmc.csv", two.T, delimiter=",")
+    np.savetxt(tmp_path / "hmc.txt", two.T, delimiter=",")
     with zipfile.ZipFile(tmp_path / "submission.zip", "w") as archive:
         archive.write(tmp_path / "uci_samples.csv", "uci_samples.csv")
     for source in ("uci_samples.csv", "submission.zip"):
         run(
             script, monkeypatch, "score", "uci", tmp_path / source, "--reference",
-            tmp_path / "hmc.csv", "--json", tmp_path / "scores.json",
+            tmp_path / "hmc.txt", "--json", tmp_path / "scores.json",
         )  # fmt: skip
         found = json.loads((tmp_path / "scores.json").read_text())
         for part, stop in (("public", 100), ("full", None)):
