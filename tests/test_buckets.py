@@ -62,6 +62,8 @@ def test_a_bucket_reads_like_a_folder(server):
     store.remove(folder / "b")
     store.remove(folder / "nothing")
     assert names(server, "bucket/some/folder/") == {"e.json"}
+    with pytest.raises(FileNotFoundError, match="a.json does not exist"):
+        (folder / "a.json").read_text()
     with pytest.raises(store.StoreError, match=r"s3://bucket/some/folder/a\.json"):
         store.read_json(folder / "a.json")
 
