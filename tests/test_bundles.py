@@ -222,6 +222,21 @@ def test_what_rounding_changed_is_the_largest_change(wine):
     assert told["std_of_log_posterior"] == pytest.approx(spread, rel=1e-6)
 
 
+def test_the_largest_change_may_be_downwards_and_in_any_chain(wine):
+    bundle = store.read_bundle(wine / "b.npz")
+    built = references.posterior(bundle)
+    recorded = bundle.read("log_posterior") + np.float32(0)
+    recorded[1, 5] += 7
+    predictions = np.zeros((2, 13, 4, 3))
+    predictions[0, 1, 2, 2], predictions[1, 12, 3, 0] = 0.2, -0.4
+    draws = bundle.draws(built.shapes)
+    assert {leaf.dtype for leaf in jax.tree.leaves(draws)} == {np.dtype(np.float32)}
+    found = bundles._largest_changes(built, draws, predictions, recorded)
+    assert found["prediction"] == 0.4
+    limit = bundle.about["draws"]["largest_change"]["log_posterior"] + 2e-3
+    assert found["log_posterior"] == pytest.approx(7, abs=limit)
+
+
 @pytest.mark.parametrize("name", ["wine", "diabetes"])
 def test_a_method_scores_against_the_bundle_as_against_the_run(name, request):
     folder = request.getfixturevalue(name)
