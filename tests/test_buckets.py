@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -283,15 +284,22 @@ def test_a_state_that_cannot_be_written_is_told(begun, monkeypatch):
     assert begun.committed == store.Commit()
 
 
+class Parts(NamedTuple):
+    """In another order than that of the alphabet."""
+
+    shared: Any
+    chains: Any
+
+
 def test_each_device_writes_its_part_of_a_state_and_what_all_hold_is_written_once(
     server, begun, monkeypatch
 ):
     mesh = jax.make_mesh((4, 2), ("chain", "data"))
     shard = lambda *axes: jax.NamedSharding(mesh, jax.P(*axes))
-    state = {
-        "chains": jax.device_put(jnp.arange(24.0).reshape(8, 3), shard("chain")),
-        "shared": jax.device_put(jnp.arange(5.0), shard()),
-    }
+    state = Parts(
+        jax.device_put(jnp.arange(24.0).reshape(8, 3) - 30, shard()),
+        jax.device_put(jnp.arange(24.0).reshape(8, 3), shard("chain")),
+    )
     put, written = server.put, []
 
     def note(key, content):
@@ -300,12 +308,12 @@ def test_each_device_writes_its_part_of_a_state_and_what_all_hold_is_written_onc
 
     monkeypatch.setattr(server, "put", note)
     begun.commit(state, iteration=0, num_draws=0)
-    parts = [f"0/c/{chain}/0" for chain in range(4)] + ["1/c/0"]
+    parts = ["0/c/0/0", *(f"1/c/{chain}/0" for chain in range(4))]
     assert sorted(name for name in written if "/c/" in name) == parts
     found = begun.restore(state)
-    for name, array in state.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].sharding == array.sharding
+    for read, array in zip(found, state, strict=True):
+        np.testing.assert_array_equal(read, array)
+        assert read.sharding == array.sharding
 
 
 @pytest.mark.parametrize(("committed", "left"), [(10, "3 10 12"), (None, "12")])
