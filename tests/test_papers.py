@@ -487,6 +487,19 @@ def test_a_run_is_begun_then_continued_with_the_time_that_is_given(
         papers.execute(f"{words} --seed 1", tmp_path / "two", console)
 
 
+def test_plans_of_samplers_alone_take_the_time_of_a_gradient(tmp_path, monkeypatch):
+    papers, made = load("papers"), []
+    monkeypatch.setattr(papers.chains, "execute", lambda c, _: made.append(c))
+    console = Console(file=io.StringIO())
+    for verb in ("sample", "fit"):
+        path = tmp_path / verb
+        options: dict[str, Any] = {"dry_run": True, "gradient_ms": 148.0}
+        assert not papers.execute(f"{verb} --data wine", path, console, **options)
+    assert [command.dry_run for command in made] == [True, True]
+    assert made[0].estimate.gradient_ms == 148
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("error", [OutOfTime, NonFiniteError])
 def test_a_run_without_draws_is_left_out_in_words(error, tmp_path, monkeypatch):
     papers, text = load("papers"), io.StringIO()

@@ -160,7 +160,9 @@ def test_steps_follow_their_schedules_and_say_what_they_did():
         friction=FRICTION,
         batch_size=1,
         noise=lambda iteration: jnp.where(iteration < 2, 0.0, 1.0),
+        num_warmup=7,
     )
+    assert algorithm.num_warmup == 7
     start = np.array([0.5, -1.5, 2.0])
     state = algorithm.init(jax.random.key(0), jnp.asarray(start), exact.NO_DATA)
     both = np.stack([start, np.asarray(state.momentum, float)])
