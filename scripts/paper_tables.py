@@ -158,7 +158,7 @@ def _show(measure: str, value: float | None) -> str:
     if value is None or math.isnan(value):
         return ""
     if math.isinf(value):
-        return "∞"
+        return "∞" if value > 0 else "-∞"
     if measure.startswith(SHARES):
         return f"{100 * value:.2f} %"
     return f"{value:,.0f}" if measure in COUNTS else f"{value:.3f}"

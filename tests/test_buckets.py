@@ -8,10 +8,13 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import object_store
 import pytest
 from commands import symjax
 from object_store import serve
@@ -21,6 +24,7 @@ from test_store import check, kill_at, start, uninterrupted, work  # noqa: F401
 from symjax import launching, run, store
 from symjax.hosts import last_words
 from symjax.samplers import hmc
+from symjax.store import bucket_states
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +52,19 @@ def test_a_bucket_reads_like_a_folder(server):
     assert (folder / "b/d.json").read_text() == "é"
     assert not (folder / "b/c").exists()
     assert (folder / "b/c.json").parent == folder / "b"
+    above = PurePosixPath("s3:/bucket/some/folder/b/c.json").parents
+    found = (folder / "b/c.json").parents
+    assert [str(place).replace("//", "/") for place in found] == [
+        str(place) for place in above if len(place.parts) > 1
+    ]
+    assert (folder / "b").is_dir()
+    assert not (folder / "b/c.json").is_dir()
     (folder / "a.json").rename(folder / "e.json")
     store.remove(folder / "b")
     store.remove(folder / "nothing")
     assert names(server, "bucket/some/folder/") == {"e.json"}
+    with pytest.raises(FileNotFoundError, match="a.json does not exist"):
+        (folder / "a.json").read_text()
     with pytest.raises(store.StoreError, match=r"s3://bucket/some/folder/a\.json"):
         store.read_json(folder / "a.json")
 
@@ -69,7 +82,8 @@ def test_an_address_is_told_from_a_folder(typed, found):
     assert str(store.place(typed)) == found
 
 
-def test_a_bucket_of_google_is_opened_by_its_own_driver():
+def test_a_bucket_of_google_is_opened_by_its_own_driver(server):
+    """Whatever is set for the other stores."""
     spec = store.place("gs://bucket/a/b").spec()
     assert spec == {"driver": "gcs", "bucket": "bucket", "path": "a/b/"}
 
@@ -222,6 +236,113 @@ def test_a_state_is_listed_when_all_of_it_is_there(server, monkeypatch):
         "0/leaves.json",
     ]
     np.testing.assert_array_equal(kept.restore(state)["w"], state["w"])
+
+
+@pytest.fixture
+def begun(server, request):
+    return store.create(
+        f"s3://bucket/runs/{request.node.name}", config={}, params=jnp.zeros(3),
+        info={"a": jnp.ones(())}, num_chains=2, num_draws=4, num_iterations=4,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("leaf", ["b", "zeros"])
+@pytest.mark.parametrize("how", ["lost", "changed"])
+def test_a_part_of_a_state_that_is_lost_or_changed_is_told(
+    server, begun, monkeypatch, leaf, how
+):
+    state = {"b": jnp.arange(6.0).reshape(2, 3), "zeros": jnp.zeros((2, 3))}
+    begun.commit(state, iteration=0, num_draws=0)
+    found = begun.restore(state)
+    for name, array in state.items():
+        np.testing.assert_array_equal(found[name], array)
+    number = list(state).index(leaf)
+    key = f"{'/'.join(begun.path.parts)}/state/0/{number}/c/0/0"
+    content = server.objects[key]
+    if how == "lost":
+        monkeypatch.delitem(server.objects, key)
+    else:
+        other = bytes([content[5] ^ 1])
+        monkeypatch.setitem(server.objects, key, content[:5] + other + content[6:])
+    with pytest.raises(store.StoreError, match="Put the file back from a copy"):
+        begun.restore(state)
+
+
+def test_a_state_that_cannot_be_written_is_told(begun, monkeypatch):
+    """By a store that says no, to a part of it."""
+    put = object_store._Handler.do_PUT
+
+    def refuse(handler):
+        if "/state/" not in handler.path or "/c/" not in handler.path:
+            return put(handler)
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        return handler._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+
+    monkeypatch.setattr(object_store._Handler, "do_PUT", refuse)
+    with pytest.raises(store.StoreError, match="save the sampler state in s3://"):
+        begun.commit({"w": jnp.ones((2, 3))}, iteration=0, num_draws=0)
+    assert begun.committed == store.Commit()
+
+
+class Parts(NamedTuple):
+    """In another order than that of the alphabet."""
+
+    shared: Any
+    chains: Any
+
+
+def test_each_device_writes_its_part_of_a_state_and_what_all_hold_is_written_once(
+    server, begun, monkeypatch
+):
+    mesh = jax.make_mesh((4, 2), ("chain", "data"))
+    shard = lambda *axes: jax.NamedSharding(mesh, jax.P(*axes))
+    state = Parts(
+        jax.device_put(jnp.arange(24.0).reshape(8, 3) - 30, shard()),
+        jax.device_put(jnp.arange(24.0).reshape(8, 3), shard("chain")),
+    )
+    put, written = server.put, []
+
+    def note(key, content):
+        written.append(key.partition("/state/0/")[2])
+        put(key, content)
+
+    monkeypatch.setattr(server, "put", note)
+    begun.commit(state, iteration=0, num_draws=0)
+    parts = ["0/c/0/0", *(f"1/c/{chain}/0" for chain in range(4))]
+    assert sorted(name for name in written if "/c/" in name) == parts
+    found = begun.restore(state)
+    for read, array in zip(found, state, strict=True):
+        np.testing.assert_array_equal(read, array)
+        assert read.sharding == array.sharding
+
+
+@pytest.mark.parametrize(("committed", "left"), [(10, "3 10 12"), (None, "12")])
+def test_two_states_before_the_new_one_are_kept(server, committed, left):
+    """The newest by their number, none that is later than the committed one."""
+    folder = store.place(f"s3://bucket/states/{committed}")
+    for step in (1, 2, 3, 10, 11, 20):
+        (folder / f"{step}/leaves.json").write_text("{}")
+    saving = bucket_states.save(folder, 12, {"w": jnp.ones(3)}, committed)
+    saving.wait()
+    assert sorted(int(place.name) for place in folder.iterdir()) == [
+        int(step) for step in left.split()
+    ]
+
+
+def test_chains_that_go_on_do_not_change_the_state_that_is_on_its_way(
+    server, begun, monkeypatch
+):
+    monkeypatch.setattr(server, "delay", 0.2)
+    go_on = jax.jit(lambda x: x + 1, donate_argnums=0)
+    state = {"w": go_on(jnp.zeros((2, 1000)))}
+    begun.commit(state, iteration=0, num_draws=0, wait=False)
+    after = state["w"]
+    for _ in range(5):
+        after = go_on(after)
+    begun.settle()
+    assert after[0, 0] == 6
+    found = begun.restore({"w": after})["w"]
+    np.testing.assert_array_equal(found, np.ones((2, 1000)))
 
 
 def test_a_state_of_another_algorithm_is_refused(finished):

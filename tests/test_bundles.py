@@ -1,9 +1,11 @@
 """Bundles: one file in place of a run, read without trust."""
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import json
+import re
 import shutil
 import zipfile
 
@@ -14,6 +16,7 @@ import pytest
 from commands import symjax
 from rich.console import Console
 from scipy import special, stats
+from sklearn.datasets import load_diabetes
 
 from symjax import data, evaluation, report, store
 from symjax.cli import (
@@ -70,6 +73,8 @@ def test_numpy_alone_reads_what_the_run_was(wine):
     np.testing.assert_allclose(bundle["predictions/probs"], probs.mean(1), rtol=1e-6)
     entropy = special.entr(probs).sum(-1).mean((0, 1))
     np.testing.assert_allclose(bundle["predictions/mean_entropy"], entropy, rtol=1e-5)
+    logits = outputs.astype(float).mean((0, 1))
+    np.testing.assert_allclose(bundle["predictions/mean_logits"], logits, rtol=1e-5)
     votes = (probs.argmax(-1)[..., None] == np.arange(3)).sum((0, 1))
     np.testing.assert_array_equal(bundle["predictions/votes"], votes)
     rhat = arviz.rhat(probs[:, :, 4, 1], method="rank")
@@ -91,6 +96,45 @@ def test_numpy_alone_reads_what_the_run_was(wine):
     assert about["posterior"]["data"]["fingerprint"] == dataset.fingerprint
     assert (about["draws"]["stored"], about["draws"]["of_the_run"]) == (13, 40)
     assert str(wine) not in bundle["bundle.json"].decode()
+
+
+def test_numpy_alone_reads_what_the_regression_was(diabetes):
+    """In the units of the data, which are scikit-learn's, and to float32's digits."""
+    bundle, dataset = load(diabetes / "b.npz"), data.load("diabetes")
+    x, known = dataset.test.x.astype(float), load_diabetes().target
+    for name, size in (("mean", known.mean()), ("std", known.std())):
+        # Of the training examples alone.
+        assert getattr(dataset, f"target_{name}") == pytest.approx(size, rel=0.1)
+    draws = store.open(diabetes / "hmc").read()
+    for place in np.ndindex(2, 40):
+        params = jax.tree.map(lambda leaf: leaf[place].astype(float), draws)  # noqa: B023
+        mean = network(params["model"]["params"], x)
+        mean = mean * dataset.target_std + dataset.target_mean
+        std = (np.log1p(np.exp(params["noise"])) + 1e-5) * dataset.target_std
+        np.testing.assert_allclose(bundle["predictions/mean"][place], mean, rtol=2e-5)
+        found = bundle["predictions/std"][place]
+        np.testing.assert_allclose(found, np.broadcast_to(std, found.shape), rtol=2e-6)
+    targets = bundle["test/targets"]
+    assert targets.shape == (len(x), 1)
+    assert np.isin(targets.round(3), known).all()
+
+
+def test_what_is_said_of_the_stored_draws_is_theirs(wine):
+    """Against ArviZ, of the 13 draws as they were rounded; of all 40 for those."""
+    bundle = store.read_bundle(wine / "b.npz")
+    x = data.load("wine").test.x.astype(float)
+    stored = [
+        special.softmax(network(params["params"], x), -1) for params in draws_of(bundle)
+    ]
+    outputs = np.load(wine / "hmc" / "predictions" / "test" / "outputs.npy")
+    whole = special.softmax(outputs.astype(float), -1)
+    for name, probs in (("stored", np.reshape(stored, (2, 13, -1))), ("all", whole)):
+        probs = arviz.convert_to_dataset(probs.reshape(2, probs.shape[1], -1))
+        told = bundle.about["diagnostics"][f"{name}_draws"]
+        mcse = arviz.mcse(probs).x.values
+        assert told["mcse_mean"]["largest"] == pytest.approx(mcse.max(), rel=1e-2)
+        rhat = np.median(arviz.rhat(probs).x.values)
+        assert told["rhat"]["median"] == pytest.approx(rhat, rel=5e-3)
 
 
 def test_the_definition_says_how_the_noise_is_made(diabetes):
@@ -170,8 +214,27 @@ def test_what_rounding_changed_is_the_largest_change(wine):
     told = bundle.about["draws"]
     assert told["largest_change"]["prediction"] == pytest.approx(changes.max(), rel=0.1)
     assert changes.max() > 2 * changes.mean()
+    moved = abs(by_hand_wine(bundle) - bundle.read("log_posterior"))
+    found = told["largest_change"]["log_posterior"]
+    assert found == pytest.approx(moved.max(), abs=2e-3)
+    assert moved.max() > 5e-3
     spread = bundle.read("log_posterior").astype(float).std()
     assert told["std_of_log_posterior"] == pytest.approx(spread, rel=1e-6)
+
+
+def test_the_largest_change_may_be_downwards_and_in_any_chain(wine):
+    bundle = store.read_bundle(wine / "b.npz")
+    built = references.posterior(bundle)
+    recorded = bundle.read("log_posterior") + np.float32(0)
+    recorded[1, 5] += 7
+    predictions = np.zeros((2, 13, 4, 3))
+    predictions[0, 1, 2, 2], predictions[1, 12, 3, 0] = 0.2, -0.4
+    draws = bundle.draws(built.shapes)
+    assert {leaf.dtype for leaf in jax.tree.leaves(draws)} == {np.dtype(np.float32)}
+    found = bundles._largest_changes(built, draws, predictions, recorded)
+    assert found["prediction"] == 0.4
+    limit = bundle.about["draws"]["largest_change"]["log_posterior"] + 2e-3
+    assert found["log_posterior"] == pytest.approx(7, abs=limit)
 
 
 @pytest.mark.parametrize("name", ["wine", "diabetes"])
@@ -355,6 +418,76 @@ def test_what_is_no_reference_is_not_exported(wine, tmp_path, capsys):
     assert not file.exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("large", "below 65,504 to be stored in float16, and is not in some draws"),
+        ("diverged", "predicts infinities or NaN: it diverged and is no reference"),
+        ("one chain", "is no reference. R-hat is withheld"),
+        ("aligned", "is fitted, aligned or imported"),
+        ("not logged", "did not log the log density of its draws"),
+    ],
+)
+def test_draws_that_are_no_reference_are_told(
+    wine, tmp_path, monkeypatch, change, text
+):
+    shutil.copytree(wine / "hmc", tmp_path / "hmc")
+    run = store.open(tmp_path / "hmc")
+    outputs = np.load(wine / "hmc" / "predictions" / "test" / "outputs.npy")
+    if change == "large":
+        # As large as float32 holds and float16 does not.
+        read = store.Run.read_leaf
+        large = lambda *words, **chosen: read(*words, **chosen) * np.float32(1e6)
+        monkeypatch.setattr(store.Run, "read_leaf", large)
+    elif change == "diverged":
+        outputs[1, 3, 5] = np.inf
+    elif change == "one chain":
+        outputs = outputs[:1]
+    elif change == "aligned":
+        monkeypatch.setitem(run.config, "aligned", {})
+    else:
+        fields = {name: leaf for name, leaf in run.fields.items() if "log" not in name}
+        run = dataclasses.replace(run, fields=fields)
+    monkeypatch.setattr(store, "open", lambda path: run)
+    monkeypatch.setattr(bundles.predicting, "outputs", lambda *_, **__: outputs)
+    with pytest.raises(ValueError, match=re.escape(text)):
+        bundles.export(tmp_path / "hmc", tmp_path / "b.npz")
+    assert not (tmp_path / "b.npz").exists()
+
+
+def test_a_bundle_is_written_whole_or_not_at_all(wine, tmp_path, monkeypatch):
+    bundle = store.read_bundle(wine / "b.npz")
+    # By columns, as many programs have them.
+    arrays = {name: np.asfortranarray(bundle.read(name)) for name in load_names(bundle)}
+    about = {key: bundle.about[key] for key in bundle.about if key != "arrays"}
+    path = tmp_path / "b.npz"
+    store.write_bundle(path, about, arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(store.read_bundle(path).read(name), array)
+    before = path.read_bytes()
+    with path.open("rb") as opened:  # Who reads the old one reads it to its end.
+        store.write_bundle(path, about | {"name": "other"}, arrays)
+        assert opened.read() == before
+    written, write = [], np.lib.format.write_array
+
+    def fill_the_disk(file, array, **words):
+        written.append(array)
+        if len(written) > 3:
+            raise OSError(28, "No space left on device")
+        write(file, array, **words)
+
+    before = path.read_bytes()
+    monkeypatch.setattr(np.lib.format, "write_array", fill_the_disk)
+    with pytest.raises(StoreError, match=r"b\.npz.*No space left"):
+        store.write_bundle(path, about, arrays)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["b.npz"]
+
+
+def load_names(bundle):
+    return list(bundle.about["arrays"])
+
+
 def test_a_run_that_a_limit_of_time_ended_is_exported(wine, tmp_path):
     """It has fewer iterations than the draws that it was to keep would need."""
     words = [*WINE, "--hmc.num-warmup", 20, "--num-draws", 10**6]
@@ -442,7 +575,32 @@ def huge(members, about):
 
 
 PROBS = "predictions/probs"
+
+
+def edited(name, *, lead=(), add=(), columns=False):
+    """The array with a number of its first rows changed, or stored by columns."""
+
+    def change(members, about):
+        array = np.load(io.BytesIO(members[f"{name}.npy"]))
+        for place, value in zip(lead, add, strict=True):
+            array[place] += array.dtype.type(value)
+        array = np.asfortranarray(array) if columns else array
+        members[f"{name}.npy"] = as_npy(array)
+
+    return change
+
+
 HARM = {
+    "True, dtype": edited(PROBS, columns=True),
+    "it lists the array 'draws/e'": listing("draws/e", [2, 13, 0]),
+    "test/labels has the shape [36, 1]": listing("test/labels", [36, 1], "<i4"),
+    "votes are not those": edited(
+        "predictions/votes", lead=[(0, 0), (0, 1)], add=[-100, 100]
+    ),
+    "probs are no probabilities": edited(
+        PROBS, lead=[(0, 0, 0), (0, 0, 1)], add=[-1.5, 1.5]
+    ),
+    "labels are not all": edited("test/labels", lead=[3], add=[-9]),
     "of a newer symjax": setting("version", to=2),
     "its version is '1'": setting("version", to="1"),
     "does not say that it is a symjax bundle": setting("format", to="x"),
@@ -490,6 +648,61 @@ def test_harm_is_refused(text, wine, tmp_path):
     assert wanted in str(caught.value)
     assert "bad.npz" in str(caught.value)
     assert not isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_an_array_that_is_there_twice_is_refused(wine, tmp_path):
+    path = shutil.copy(wine / "b.npz", tmp_path / "bad.npz")
+    other = np.full((2, 36, 3), 1 / 3, "<f4")
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(match="Duplicate name"):
+        archive.writestr(f"{PROBS}.npy", as_npy(other))
+    with pytest.raises(StoreError, match="does not hold what it lists: a name twice"):
+        store.read_bundle(path)
+
+
+def test_a_spread_that_is_none_is_refused(diabetes, tmp_path):
+    change = edited("predictions/std", lead=[(1, 2, 3)], add=[-1e6])
+    path = rewritten(diabetes / "b.npz", tmp_path / "bad.npz", change)
+    with pytest.raises(StoreError, match="std is not above 0"):
+        references.method(store.read_bundle(path))
+
+
+def test_what_a_bundle_defines_is_compared_with_what_it_holds(wine, tmp_path):
+    def compare(*keys, to):
+        change = setting("posterior", *keys, to=to)
+        path = str(rewritten(wine / "b.npz", tmp_path / "bad.npz", change))
+        comparing.compare(Compared((wine / "net",), reference=path))
+
+    with pytest.raises(ValueError, match="`--reference`: net must be of the data"):
+        compare("data", "fingerprint", to="0" * 64)
+    with pytest.raises(StoreError, match="draws are not of the network"):
+        compare("problem", "widths", to=[4])
+    with pytest.raises(ValueError, match="does not know: upgrade it"):
+        compare("problem", "new_option", to=1)
+    change = setting("posterior", "data", "fingerprint", to="0" * 64)
+    bundle = store.read_bundle(rewritten(wine / "b.npz", tmp_path / "bad.npz", change))
+    with pytest.raises(ValueError, match="must be the data of bad.npz, but"):
+        references.posterior(bundle)
+
+
+def test_what_a_bundle_says_of_its_run_is_taken_from_its_place(wine, tmp_path):
+    def change(members, about):
+        about["provenance"] |= {"seconds": 12.5, "gradients": 340}
+        about["diagnostics"]["all_draws"] |= {"num_judged": 100, "num_constant": 8}
+        probs = np.load(io.BytesIO(members[f"{PROBS}.npy"])) * np.float32(1.0005)
+        members[f"{PROBS}.npy"] = as_npy(probs)
+
+    path = rewritten(wine / "b.npz", tmp_path / "good.npz", change)
+    found = references.method(store.read_bundle(path))
+    assert (found.seconds, found.gradients) == (12.5, 340)
+    assert found.averages is not None
+    counts = found.averages.convergence
+    assert (counts.num_judged, counts.num_constant) == (100, 8)
+    # Of sums that rounding left off 1.
+    sums = np.exp(np.asarray(found.outputs)).sum(-1)
+    np.testing.assert_allclose(sums, 1, rtol=1e-12)
+    change = setting("provenance", "seconds", to=-1)
+    path = rewritten(wine / "b.npz", tmp_path / "good.npz", change)
+    assert references.method(store.read_bundle(path)).seconds is None
 
 
 def test_a_whole_copy_is_read(wine, tmp_path):

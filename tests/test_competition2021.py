@@ -99,6 +99,24 @@ def test_scores_of_files_are_those_of_the_evaluator(
             assert list(found[part].values()) == pytest.approx(expected, abs=1e-14)
 
 
+def test_rows_of_three_decimals_are_scored_as_they_are(script, tmp_path):
+    """Whose sums are off 1: the evaluator takes them from the file as they are."""
+    rng = np.random.default_rng(3)
+    one, two = rng.dirichlet(np.full(7, 0.5), size=(2, 1200))
+    np.savetxt(tmp_path / "medmnist_probs.csv", one, fmt="%.3f")
+    np.savetxt(tmp_path / "hmc.csv", two)
+    with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
+        archive.write(tmp_path / "medmnist_probs.csv", "medmnist_probs.csv")
+    printed = np.genfromtxt(tmp_path / "medmnist_probs.csv")
+    assert abs(printed.sum(axis=1) - 1).max() > 1.5e-3
+    expected = evaluator("medmnist", printed, two)
+    reference = script.read("medmnist", str(tmp_path / "hmc.csv"))
+    for file in ("medmnist_probs.csv", "mine.zip"):
+        found = script.read("medmnist", str(tmp_path / file))
+        scores = script.scores("medmnist", found, reference)["full"]
+        assert list(scores.values()) == pytest.approx(expected, abs=1e-14)
+
+
 def test_samples_are_scored_by_their_distance_to_those_of_hmc(
     script, tmp_path, monkeypatch
 ):
@@ -106,13 +124,13 @@ def test_samples_are_scored_by_their_distance_to_those_of_hmc(
     one, two = rng.normal(size=(2, 120, 1000)) * rng.uniform(0.5, 2, (2, 120, 1))
     np.savetxt(tmp_path / "uci_samples.csv", one)
     # HMC's file has a sample a row.
-    np.savetxt(tmp_path / "hmc.csv", two.T)
+    np.savetxt(tmp_path / "hmc.txt", two.T, delimiter=",")
     with zipfile.ZipFile(tmp_path / "submission.zip", "w") as archive:
         archive.write(tmp_path / "uci_samples.csv", "uci_samples.csv")
     for source in ("uci_samples.csv", "submission.zip"):
         run(
             script, monkeypatch, "score", "uci", tmp_path / source, "--reference",
-            tmp_path / "hmc.csv", "--json", tmp_path / "scores.json",
+            tmp_path / "hmc.txt", "--json", tmp_path / "scores.json",
         )  # fmt: skip
         found = json.loads((tmp_path / "scores.json").read_text())
         for part, stop in (("public", 100), ("full", None)):
@@ -185,15 +203,55 @@ def test_a_runs_samples_are_of_the_mixture_in_the_unit_of_the_file(
         ).mean(axis=1)
         # Samples are shared out over the draws, which only lessens the distance.
         assert scipy.stats.kstest(row, cdf).pvalue > 1e-6
+    words = (script, monkeypatch, "write", "uci", runs / "uci")
+    run(*words, "--seed", 1, "--out", tmp_path / "other.csv")
+    assert not np.isin(np.genfromtxt(tmp_path / "other.csv"), samples).any()
     with pytest.raises(SystemExit, match="holds uci_samples.csv already"):
         run(script, monkeypatch, "write", "uci", runs / "uci", "--out", out)
 
 
-def test_every_draw_gives_as_many_samples_as_every_other(script):
-    mean = np.arange(3.0)[:, None] * np.ones(2)
-    samples = script.draw(mean, np.full((3, 2), 1e-9), seed=0)
-    counts = np.unique(samples.round(), return_counts=True)[1] / 2
-    assert sorted(counts) == [333, 333, 334]
+@pytest.mark.parametrize("num_draws", [3, 12, 700, 1500])
+def test_every_draw_gives_as_many_samples_as_every_other(script, num_draws):
+    mean = np.arange(float(num_draws))[:, None] * np.ones(2)
+    samples = script.draw(mean, np.full((num_draws, 2), 1e-9), seed=0)
+    for row in samples:
+        counts = np.bincount(row.round().astype(int), minlength=num_draws)
+        assert len(counts) == num_draws
+        assert counts.max() - counts.min() == 1
+
+
+def test_every_sample_of_every_test_point_has_noise_of_its_own(script):
+    """Independent, so that no two of all 4,000 are related; another seed's are new."""
+    draw = lambda seed: script.draw(np.zeros((5, 4)), np.ones((5, 4)), seed)
+    samples, others = draw(3), draw(4)
+    np.testing.assert_array_equal(draw(3), samples)
+    assert scipy.stats.kstest(samples.ravel(), "norm").pvalue > 1e-4
+    between = np.corrcoef([*samples, *others])[np.triu_indices(8, 1)]
+    assert abs(between).max() < 5 / np.sqrt(1000)
+    assert len(np.unique([samples, others])) == 8000
+
+
+def test_chains_and_draws_of_an_archive_are_averaged(script, tmp_path):
+    probs = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 4, 5))
+    np.savez(tmp_path / "draws.npz", imdb=probs, other=probs[0])
+    wanted = probs.reshape(12, 5, 2).mean(axis=0)
+    found = script.read("imdb", str(tmp_path / "draws.npz"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    found = script.read("imdb", f"{tmp_path}/draws.npz:other")
+    np.testing.assert_allclose(found, probs[0].mean(axis=0), rtol=1e-12)
+
+
+def test_sizes_are_the_competitions(script):
+    """Written down once more: nothing else would notice a wrong digit."""
+    sizes = {name: task[1:] for name, task in script.TASKS.items()}
+    assert sizes == {
+        "cifar": (10, 50_000, 10_000),
+        "medmnist": (7, 2000, 1000),
+        "retinopathy": (2, None, None),
+        "uci": (1000, 256, 100),
+        "cifar10": (10, 10_000, None),
+        "imdb": (2, 25_000, None),
+    }
 
 
 @pytest.mark.parametrize(
@@ -255,7 +313,7 @@ def test_what_no_evaluator_would_score_is_not_written(
     np.savetxt(tmp_path / file, values)
     with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
         archive.write(tmp_path / file, file)
-    with pytest.raises(SystemExit, match=r"mine\.zip` must be (finite|probabilities)"):
+    with pytest.raises(SystemExit, match=r"mine\.zip.* must be (finite|probabilities)"):
         run(script, monkeypatch, "write", name, tmp_path / "mine.zip")
 
 

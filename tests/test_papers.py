@@ -20,7 +20,7 @@ from sklearn.metrics import average_precision_score, roc_curve
 from symjax import data, densities, evaluation, store
 from symjax.cli import posteriors
 from symjax.cli.problem import Problem
-from symjax.run import Preempted, Stopped
+from symjax.run import NonFiniteError, OutOfTime, Preempted, Stopped
 from symjax.samplers import izmailov2021
 
 
@@ -393,6 +393,146 @@ def test_a_table_has_the_published_numbers_beside_ours():
     assert (list(ours), list(published)) == ([0.9154], [0.91, 0.5])
     names = [label.get_text() for label in panel.get_yticklabels()]
     assert names == ["SGLD", "MFVI"]  # HMC has nothing to show.
+
+
+def test_each_number_is_shown_as_what_it_is():
+    tables = load("paper_tables")
+    row = {
+        "accuracy": 0.5, "AUPR, permuted": 0.25, "NLL": 0.12345, "LL": -float("inf"),
+        "seconds": 12345.6, "networks": 1024.0, "MI": float("nan"), "ECE": None,
+    }  # fmt: skip
+    text = tables.markdown(tables.Table("T", {"a": row}, note="A note."))
+    *_, shown, _, note = text.splitlines()
+    assert shown == "| a | 50.00 % | 25.00 % | 0.123 | -∞ | 12,346 | 1,024 |  |  |"
+    assert note == "A note."
+
+
+def test_dots_and_rings_stand_at_the_rows_of_their_names():
+    """From the top in the order of what was published, then ours."""
+    tables = load("paper_tables")
+    key, nan = "AUPR, permuted", float("nan")
+    table = tables.Table(
+        "T",
+        {"c": {key: 0.4}, "x": {key: nan, "MI": 1.0}, "a": {key: 0.1}},
+        {"a": {key: 0.2}, "b": {key: 0.3}},
+    )
+    (panel,) = tables.beside(table).axes
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    ours, theirs = (
+        {names[int(y)]: x for x, y in zip(*line.get_data(), strict=True)}
+        for line in panel.lines
+    )
+    assert names == ["a", "b", "c"]
+    assert ours == {"c": 0.4, "a": 0.1}
+    assert theirs == {"a": 0.2, "b": 0.3}
+    assert panel.yaxis_inverted()
+    assert [line.get_markerfacecolor() for line in panel.lines][1] == "white"
+    assert panel.xaxis.get_major_formatter()(0.25).startswith("25")
+    assert tables.beside(table._replace(published={})) is None
+
+
+def test_what_a_program_writes_is_all_of_it_and_json(tmp_path):
+    papers, text = load("papers"), io.StringIO()
+    figure = load("paper_tables").beside(
+        load("paper_tables").Table("T", {}, {"a": {"MI": 1.0}})
+    )
+    table = load("paper_tables").Table(
+        "Methods: all", {"a": {"MI": float("inf")}}, {"a": {"MI": 0.5}}
+    )
+    papers.write(
+        tmp_path, "A paper", [table], {"own": figure}, ["One.", "Two."],
+        Console(file=text, width=100),
+    )  # fmt: skip
+    written = (tmp_path / "table.md").read_text()
+    assert written.split("\n\n") == [
+        "# A paper", "One.", "Two.", "## Methods: all",
+        "|  | MI | published MI |\n| --- | ---: | ---: |\n| a | ∞ | 0.500 |",
+        "![own](own.png)", "![methods-beside](methods-beside.png)\n",
+    ]  # fmt: skip
+    assert {file.name for file in tmp_path.glob("*.png")} == {
+        "own.png", "methods-beside.png",
+    }  # fmt: skip
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    found = json.loads((tmp_path / "results.json").read_text(), parse_constant=refuse)
+    assert found["notes"] == ["One.", "Two."]
+    assert found["tables"][0]["rows"] == {"a": {"MI": None}}
+    assert all(word in text.getvalue() for word in ("A paper", "One.", "Two.", "0.500"))
+
+
+def test_a_run_is_begun_then_continued_with_the_time_that_is_given(
+    tmp_path, monkeypatch
+):
+    papers, made, words = load("papers"), [], "sample --data wine"
+    monkeypatch.setattr(papers.chains, "execute", lambda c, _: made.append(c))
+    console = Console(file=io.StringIO())
+    for name in ("one", "two"):
+        start = None if name == "one" else tmp_path / "one"
+        assert papers.execute(words, tmp_path / name, console, start=start, minutes=2.0)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    assert papers.execute(words, tmp_path / "one", console, minutes=5.0)
+    assert papers.execute(words, tmp_path / "one", console)
+    assert [command.out for command in made[:2]] == [tmp_path / "one", tmp_path / "two"]
+    assert [command.resume for command in made] == [
+        None, None, tmp_path / "one", tmp_path / "one",
+    ]  # fmt: skip
+    assert [command.max_minutes for command in made] == [2, 2, 5, None]
+    assert made[1].start == str(tmp_path / "one")
+    kept = json.loads((tmp_path / "commands.json").read_text())
+    assert kept == {"one": words, "two": words}
+    with pytest.raises(SystemExit, match="two was made with other options"):
+        papers.execute(f"{words} --seed 1", tmp_path / "two", console)
+
+
+def test_plans_of_samplers_alone_take_the_time_of_a_gradient(tmp_path, monkeypatch):
+    papers, made = load("papers"), []
+    monkeypatch.setattr(papers.chains, "execute", lambda c, _: made.append(c))
+    console = Console(file=io.StringIO())
+    for verb in ("sample", "fit"):
+        path = tmp_path / verb
+        options: dict[str, Any] = {"dry_run": True, "gradient_ms": 148.0}
+        assert not papers.execute(f"{verb} --data wine", path, console, **options)
+    assert [command.dry_run for command in made] == [True, True]
+    assert made[0].estimate.gradient_ms == 148
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [OutOfTime, NonFiniteError])
+def test_a_run_without_draws_is_left_out_in_words(error, tmp_path, monkeypatch):
+    papers, text = load("papers"), io.StringIO()
+
+    def execute(command, console):
+        raise error("Chain 1 is no more.")
+
+    monkeypatch.setattr(papers.chains, "execute", execute)
+    console = Console(file=text, width=200)
+    assert papers.execute("sample", tmp_path / "run", console) is False
+    assert "Warning: left out" in text.getvalue()
+    assert "Chain 1 is no more." in text.getvalue()
+
+
+def test_the_share_of_predictions_that_agree_is_told():
+    share = {"rhat": {"function_share_below_1.05": 0.98765}}
+    assert "below 1.05 for 98.8% of them" in load("papers").convergence(share)
+    none = {"rhat": {"function_share_below_1.05": None}}
+    assert (
+        load("papers").convergence(none) == "R-hat of HMC's predictions can't be had."
+    )
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "report"])
+def test_what_is_compared_is_made_by_its_command(verb, tmp_path, monkeypatch):
+    papers, made = load("papers"), []
+    for name in ("evaluate", "write_report"):
+        note = lambda command, console, name=name: made.append(name)
+        monkeypatch.setattr(papers.results, name, note)
+    store.write_json(tmp_path / "summary.json", {})
+    console = Console(file=io.StringIO())
+    papers.compare([tmp_path / "hmc"], "", tmp_path, console, verb=verb)
+    assert made == [{"evaluate": "evaluate", "report": "write_report"}[verb]]
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -6,10 +6,12 @@ Seeds are fixed; with others every test would fail less than once in 10^4 times.
 import itertools
 
 import exact
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.linalg import expm, solve_discrete_lyapunov
+from scipy.stats import kstest
 
 from symjax.samplers import sms_ubu
 
@@ -26,14 +28,15 @@ def free_motion(time, friction=FRICTION):
     return matrix, matrix @ power[:2, 2:]
 
 
+@pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize("u", [1e-4, 1e-2, 0.3, 0.49, 0.51, 2.0, 10.0])
-def test_free_motion_is_exact_for_short_and_long_times(u):
+def test_free_motion_is_exact_for_short_and_long_times(u, share):
     """In float32; the variance of the position is about u^3."""
     time = jnp.asarray(u / FRICTION, jnp.float32)
-    motion = sms_ubu._motion(time, FRICTION, 1.0)
+    motion = sms_ubu._motion(time, FRICTION, share)
     matrix, covariance = free_motion(u / FRICTION)
     factor = np.array([[motion.shared, motion.apart], [motion.kick, 0]], float)
-    np.testing.assert_allclose(factor @ factor.T, covariance, rtol=2e-6)
+    np.testing.assert_allclose(factor @ factor.T, share * covariance, rtol=2e-6)
     np.testing.assert_allclose([motion.way, motion.decay], matrix[:, 1], rtol=2e-6)
 
 
@@ -146,6 +149,50 @@ def test_chains_have_the_closed_forms_mean_and_covariance(step_size):
         exact.assert_mean(white[..., i], 0)
         exact.assert_mean(white[..., i] ** 2, 1)
     exact.assert_mean(1 + white[..., 0] * white[..., 1], 1)
+
+
+def test_steps_follow_their_schedules_and_say_what_they_did():
+    """In float64 from the matrix exponential; noise comes with the third step."""
+    size = lambda iteration: 0.1 * (iteration + 1)
+    algorithm = sms_ubu.build(
+        exact.Gaussian(precision=2.0),
+        step_size=size,
+        friction=FRICTION,
+        batch_size=1,
+        noise=lambda iteration: jnp.where(iteration < 2, 0.0, 1.0),
+        num_warmup=7,
+    )
+    assert algorithm.num_warmup == 7
+    start = np.array([0.5, -1.5, 2.0])
+    state = algorithm.init(jax.random.key(0), jnp.asarray(start), exact.NO_DATA)
+    both = np.stack([start, np.asarray(state.momentum, float)])
+    for i in range(3):
+        key = jax.random.key(i)
+        state, info = jax.jit(algorithm.step)(key, state, exact.NO_DATA)
+        matrix, _ = free_motion(size(i) / 2)
+        both = matrix @ both
+        value = -np.sum(both[0] ** 2)
+        both[1] -= 2 * size(i) * both[0]
+        both = matrix @ both
+        found = np.stack([state.position, state.momentum])
+        assert np.allclose(found, both, rtol=1e-4, atol=1e-5) == (i < 2)
+        if i < 2:
+            assert info.log_density == pytest.approx(value, rel=1e-4)
+        assert info.step_size == pytest.approx(size(i))
+        heat = np.mean(np.square(state.momentum, dtype=float))
+        assert info.kinetic_temperature == pytest.approx(heat, rel=1e-5)
+
+
+def test_chains_start_with_momenta_of_the_standard_normal():
+    algorithm = sms_ubu.build(
+        exact.Gaussian(), step_size=0.1, friction=FRICTION, batch_size=1
+    )
+    keys = jax.random.split(jax.random.key(0), 500)
+    start = lambda key: algorithm.init(key, jnp.zeros((2, 3)), exact.NO_DATA)
+    momenta = np.asarray(jax.vmap(start)(keys).momentum).reshape(500, 6)
+    assert kstest(momenta.ravel(), "norm").pvalue > 1e-4
+    between = np.corrcoef(momenta.T)[np.triu_indices(6, 1)]
+    assert abs(between).max() < 5 / np.sqrt(500)
 
 
 def test_a_step_without_noise_descends():

@@ -34,6 +34,58 @@ def test_reads_text_and_archives(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("decimals", "num_classes"), [(2, 2), (2, 10), (3, 2), (3, 10), (4, 100)]
+)
+def test_printed_decimals_say_how_far_sums_may_be_off(tmp_path, decimals, num_classes):
+    """Against Python's own rounding; the rows stay as they are."""
+    rng = np.random.default_rng(1)
+    rows = rng.dirichlet(np.full(num_classes, 5.0), 2000)
+    # Every number half a unit above its last decimal, but for the first.
+    odd = np.full(
+        num_classes, (round(0.9 / num_classes, decimals) + 0.5 / 10**decimals)
+    )
+    odd[0] += 1 - odd.sum()
+    printed = np.array(
+        [[float(f"{p:.{decimals}f}") for p in row] for row in [*rows, odd - 1e-9]]
+    )
+    sums = printed.sum(axis=1)
+    assert num_classes == 2 or abs(sums - 1).max() > 1.5e-3
+    np.savetxt(tmp_path / "p.csv", printed, fmt=f"%.{decimals}f", delimiter=",")
+    np.savez(tmp_path / "p.npz", p=printed.astype(np.float32))
+    found = store.read_probs(tmp_path / "p.csv")[0, 0]
+    np.testing.assert_array_equal(found, printed)
+    np.testing.assert_allclose(
+        store.read_probs(tmp_path / "p.npz")[0, 0], printed, rtol=1e-6
+    )
+
+
+def test_no_more_is_forgiven_than_rounding_may_do(tmp_path):
+    tenths, twentieths = "0.100 " * 9, "0.05 " * 19
+    for text, message in {
+        "0.499 0.500": None,
+        "0.498 0.500": "sum 0.998",
+        "0.499000 0.500": None,
+        "0.4990001 0.4999": "sum 0.9989",
+        f"{tenths} 0.105": None,
+        f"{tenths} 0.094": "sum 0.994",
+        f"{tenths} 0.106": "sum 1.006",
+        # Of twenty classes two decimals could hide anything.
+        f"{twentieths} 0.10": None,
+        f"{twentieths} 0.11": "sum 1.06",
+        "1.02 -0.02": "smallest value is -0.02",
+        "0.9 0.2": "sum 1.1",
+        "inf 0.2": "sum inf",
+        "0 1\n0 2": "row 2 .*sum 2",
+    }.items():
+        (tmp_path / "p.txt").write_text(text)
+        if message is None:
+            store.read_probs(tmp_path / "p.txt")
+            continue
+        with pytest.raises(store.StoreError, match=message):
+            store.read_probs(tmp_path / "p.txt")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0.5 0.5\n0.2 0.7\n0.1 0.1", r"bad.txt: row 2 .*sum 0.9. So are 2 of 3 rows"),

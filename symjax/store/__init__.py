@@ -49,5 +49,5 @@ from symjax.store.outputs import (
     read_averages,
     write_averages,
 )
-from symjax.store.predictions import read_gaussians, read_probs
+from symjax.store.predictions import read_gaussians, read_probs, require_probs
 from symjax.store.runs import Run

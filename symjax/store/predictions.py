@@ -20,8 +20,9 @@ Gaussians: TypeAlias = tuple[
 
 _Parts: TypeAlias = tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."] | None]
 
-# Averages of float32 softmax outputs are off by some 1e-6, printed ones by more.
-_TOLERANCE = 1e-3
+_TOLERANCE, _MOST = 1e-3, 0.05
+"""Sums may be off 1 by the first, and by the second where few decimals were printed.
+Averages of float32 softmax outputs are off by some 1e-6."""
 
 
 def read_probs(path: str | Path) -> Float[np.ndarray, "chain draw example cls"]:
@@ -42,19 +43,41 @@ def read_probs(path: str | Path) -> Float[np.ndarray, "chain draw example cls"]:
 
     Raises:
         StoreError: If there is no such file or array, it has other axes or fewer than
-            two classes, or a row is no probabilities; it names file and row.
-    """
+            two classes, or a row is no probabilities, see `require_probs`; it names
+            file and row.
+    """  # noqa: DOC502
     path, name = _split(str(path))
     probs = _from_npz(path, name) if path.suffix == ".npz" else _from_text(path)
     where = f"{path}:{name}" if name else str(path)
+    require_probs(probs, where)
+    return _with_chains(probs)
+
+
+def require_probs(probs: Float[np.ndarray, "..."], where: str) -> None:
+    """Require rows of probabilities, as exact as the decimals that were printed.
+
+    Numbers of three decimals are each off by half a thousandth, and the sum over ten
+    classes by 0.005. Rows stay as they are: who needs sums of 1 divides by them.
+
+    Args:
+        probs: `([chain, [draw,]] example, class)`.
+        where: Where they come from, for the message.
+
+    Raises:
+        StoreError: If they have other axes or fewer than two classes, one is below 0,
+            or a sum is off 1 by more than 0.001 and than half a unit in the last
+            decimal of each class, or by more than 0.05.
+    """
     if probs.ndim not in (2, 3, 4) or probs.shape[-1] < 2 or not probs.size:
         raise StoreError(
             f"{where} must hold a row of probabilities an example, of two classes or "
             "more, as (example, class), (chain, example, class) or (chain, draw, "
             f"example, class); its shape is {probs.shape}."
         )
-    sums = probs.sum(axis=-1)
-    bad = ~(abs(sums - 1) <= _TOLERANCE) | (probs < 0).any(axis=-1)
+    sums, is_negative = probs.sum(axis=-1), (probs < 0).any(axis=-1)
+    bad = ~(abs(sums - 1) <= _TOLERANCE) | is_negative
+    if bad.any():
+        bad &= ~(abs(sums - 1) <= _of_decimals(probs)) | is_negative
     if bad.any():
         place = np.unravel_index(int(bad.argmax()), bad.shape)
         raise StoreError(
@@ -63,7 +86,15 @@ def read_probs(path: str | Path) -> Float[np.ndarray, "chain draw example cls"]:
             f"{sums[place]:.6g}. So are {int(bad.sum())} of {bad.size} rows. Logits "
             "have to go through a softmax first."
         )
-    return _with_chains(probs)
+
+
+def _of_decimals(probs: Float[np.ndarray, "..."]) -> float:
+    """How far sums are off 1 at most where all numbers have so few decimals."""
+    for decimals in range(1, 7):
+        # Float32 does not hold the decimals either.
+        if np.isclose(probs, probs.round(decimals), rtol=0, atol=1e-7).all():
+            return min(probs.shape[-1] * 0.5 * 10.0**-decimals, _MOST) + 1e-6
+    return 0.0
 
 
 def read_gaussians(path: str | Path, num_outputs: int) -> Gaussians:
