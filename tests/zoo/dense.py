@@ -102,6 +102,31 @@ def concatenated():
     )
 
 
+def branches():
+    """Twelve layers of 2 units side by side, as are their biases."""
+
+    def apply(p, x):
+        units = [x @ p[f"in{k}"] for k in range(12)]
+        biases = [p[f"bias{k}"] for k in range(12)]
+        both = jnp.concatenate(units, axis=1) + jnp.concatenate(biases)
+        return jnp.tanh(both) @ p["out"]
+
+    shapes = {f"in{k}": (3, 2) for k in range(12)}
+    shapes |= {f"bias{k}": (2,) for k in range(12)}
+    return plain(apply, inputs(16, 3), **shapes, out=(24, 2))
+
+
+def one_unit():
+    """A bottleneck of one unit has a scale, and no permutation."""
+
+    def apply(p, x):
+        unit = jax.nn.relu(x @ p["in"] + p["bias"])
+        return jnp.tanh(unit @ p["hidden"]) @ p["out"]
+
+    shapes = {"in": (3, 1), "bias": (1,), "hidden": (1, 7), "out": (7, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
 def squared():
     """x^2 takes scales to the second power and forgets signs."""
 
@@ -173,6 +198,8 @@ CASES = [
     Case("reglu", gated(jax.nn.relu), "7", "7 7", "7"),
     Case("bilinear", gated(lambda gate: gate), "7", "7 7", "7 7"),
     Case("concatenated", concatenated, "5 7", "5", "7"),
+    Case("branches", branches, "2 " * 12, "", "2 " * 12),
+    Case("one unit", one_unit, "7", "1", "7"),
     Case("squared", squared, "7", "7", "7"),
     Case("powers", powers, "5 7 4", "5 7 4", "5 7 4"),
     Case("maxout", maxout, "7 7x2", "7"),
