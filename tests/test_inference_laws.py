@@ -150,6 +150,8 @@ ONE = {
     "pad between": lambda h: lax.pad(h, 0.0, ((0, 0, 1), (0, 0, 0))),
     "pad between by one": lambda h: lax.pad(h, 1.0, ((0, 0, 1), (0, 0, 0))),
     "pad less": lambda h: lax.pad(h, 0.0, ((-1, 1, 0), (0, 0, 0))),
+    "pad by one": lambda h: lax.pad(h, 1.0, ((0, 2, 0), (0, 0, 0))),
+    "pad less above": lambda h: lax.pad(h, 0.0, ((0, 0, 0), (1, -1, 0))),
     "pad less units": lambda h: lax.pad(h, 0.0, ((0, 0, 0), (-1, 1, 0))),
     "window of one, shifted": lambda h: (
         h + lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 1), ((0, 0), (1, -1)))
@@ -167,6 +169,7 @@ ONE = {
     "while": lambda h: lax.while_loop(
         lambda state: state[0] < 2, lambda s: (s[0] + 1, jnp.exp(s[1])), (0, h)
     )[1],
+    "empty reshape": lambda h: h + jnp.sum(h[:0].T.reshape(0)),
     "gather part": lambda h: _first_units(h),
     "gather part, summed": lambda h: _summed(_first_units(h)),
     "gather fill zero": lambda h: jnp.take(
@@ -253,6 +256,7 @@ CONSERVATIVE = {
     "mutable": (0, 0),
     "scatter-mul": (0, 0),
     "gather part": (1, 1),
+    "empty reshape": (0, 0),
 }
 """Scales and signs that are found where there are more."""
 
@@ -262,6 +266,7 @@ ORDERED = {
     "scatter a constant",
     "scatter-mul",
     "mutable",
+    "empty reshape",
 }
 """Where no permutation is found though there is one."""
 

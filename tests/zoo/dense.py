@@ -88,6 +88,30 @@ def glu():
     return linen(GLU(), inputs(16, 3))
 
 
+def interleaved():
+    """Gates and values are every other unit of one layer."""
+
+    def apply(p, x):
+        units = x @ p["in"] + p["bias"]
+        return (units[:, ::2] * units[:, 1::2]) @ p["out"]
+
+    shapes = {"in": (3, 14), "bias": (14,), "out": (7, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
+def stacked_and_tiled():
+    """Two copies of 5 units side by side, each with weights of its own behind it."""
+
+    def apply(p, x):
+        units = jnp.tanh(x @ p["in"])
+        one, two = jnp.unstack(jnp.stack([units, units + p["shift"]], axis=2), axis=2)
+        tiled = jnp.tile(one * two, (1, 3))
+        return tiled @ p["out"]
+
+    shapes = {"in": (3, 5), "shift": (5,), "out": (15, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
 def concatenated():
     """Two layers side by side, read by one; then split again, unevenly elsewhere."""
 
@@ -197,6 +221,10 @@ CASES = [
     Case("swiglu split", gated(jax.nn.silu), "7", "7", "7"),
     Case("reglu", gated(jax.nn.relu), "7", "7 7", "7"),
     Case("bilinear", gated(lambda gate: gate), "7", "7 7", "7 7"),
+    # What a slice with steps parts shares its scales: half of them are not found.
+    Case("packed bilinear", interleaved, "7", "7", "7"),
+    # The copies of each unit may be exchanged.
+    Case("stacked and tiled", stacked_and_tiled, "5 5x3", "", "5"),
     Case("concatenated", concatenated, "5 7", "5", "7"),
     Case("branches", branches, "2 " * 12, "", "2 " * 12),
     Case("one unit", one_unit, "7", "1", "7"),

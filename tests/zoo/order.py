@@ -130,6 +130,23 @@ def _shifted_pad(h, p):
     return jnp.tanh(h) + jnp.pad(h, ((0, 0), (1, 0)))[:, :7]
 
 
+def _shifted_pad_above(h, p):
+    return jnp.tanh(h) + jnp.pad(h, ((0, 0), (0, 1)))[:, 1:]
+
+
+def _keys(h, p):
+    with jax.ensure_compile_time_eval():
+        keys = jax.random.split(jax.random.key(0), 7)
+    return jnp.where(keys == keys[0], h, 2 * h)
+
+
+def _stacked(h, to):
+    """Units and their mirror images are told apart by what they are added to."""
+    both = jnp.stack([h, h[:, ::-1]], axis=1) + to
+    one, two = jnp.unstack(jnp.tanh(both), axis=1)
+    return one + 2 * two
+
+
 def _mixed(p, x):
     """Units and examples are mixed by a reshape."""
     return jnp.tanh(x @ p["in"]).reshape(-1, 4) @ p["out"]
@@ -252,6 +269,23 @@ CONTROLS = [
     hidden("reversed", lambda h, p: jnp.tanh(h) + h[:, ::-1], PERMUTED),
     hidden("rolled", lambda h, p: jnp.tanh(h) + jnp.roll(h, 2, axis=1), PERMUTED),
     hidden("shifted by padding", _shifted_pad, PERMUTED),
+    hidden("shifted by padding above", _shifted_pad_above, PERMUTED),
+    hidden(
+        "every other",
+        lambda h, p: jnp.tanh(h)[:, ::2],
+        permuted(**{"in": 1}),
+        signs="1",
+        out=(4, 2),
+    ),
+    hidden(
+        "every other of four",
+        lambda h, p: jnp.sum(jnp.tanh(h)[:, 0:4:2], axis=1, keepdims=True),
+        permuted([2, 0, 5, 1, 3, 4], **{"in": 1}),
+        out=(1, 2),
+        **{"in": (3, 6)},
+    ),
+    hidden("keys", _keys, PERMUTED, "", "1 6", "1 6"),
+    hidden("stacked", lambda h, p: _stacked(h, p["to"]), PERMUTED, to=(2, 7)),
     hidden("sort", lambda h, p: jnp.sort(h, axis=1), PERMUTED),
     hidden("top k", lambda h, p: jax.lax.top_k(h, 7)[0], PERMUTED),
     hidden("cumsum", lambda h, p: jnp.cumsum(h, axis=1), PERMUTED),

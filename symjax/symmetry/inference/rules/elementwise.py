@@ -157,7 +157,7 @@ def _convert(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
         if operand.constant is not None:
             with np.errstate(over="ignore"):
                 cast = np.asarray(operand.constant).astype(dtype)
-            result.constant = float(cast.real)  # it has no imaginary part
+            result.constant = float(np.real(cast))  # it has no imaginary part
     return [result]
 
 
