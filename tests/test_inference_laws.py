@@ -61,6 +61,7 @@ ONE = {
     "stop_gradient": lax.stop_gradient,
     "add_any": lambda h: jax.grad(lambda h: jnp.sum(h * jnp.sin(h)))(h),
     "add_any of scales": lambda h: jax.grad(lambda h: jnp.sum(h * h * h))(h),
+    "composite": lax.composite(lambda h: jnp.tanh(h), "units.tanh"),
     "name": lambda h: checkpoint_name(h, "units"),
     "reduce_precision": lambda h: lax.reduce_precision(h, 11, 52),
     "is_finite": lambda h: lax.is_finite(h).astype(float),

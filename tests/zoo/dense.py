@@ -6,6 +6,7 @@ import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from symjax import models
@@ -151,6 +152,18 @@ def one_unit():
     return plain(apply, inputs(16, 3), **shapes)
 
 
+def unread():
+    """Parameters that the network does not look at."""
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["in"]) @ p["out"]
+
+    network = plain(
+        apply, inputs(16, 3), **{"in": (3, 7), "out": (7, 2), "spare": (4,)}
+    )
+    return network._replace(params=network.params | {"ids": np.arange(5)})
+
+
 def squared():
     """x^2 takes scales to the second power and forgets signs."""
 
@@ -228,6 +241,7 @@ CASES = [
     Case("concatenated", concatenated, "5 7", "5", "7"),
     Case("branches", branches, "2 " * 12, "", "2 " * 12),
     Case("one unit", one_unit, "7", "1", "7"),
+    Case("unread", unread, "7", "7"),
     Case("squared", squared, "7", "7", "7"),
     Case("powers", powers, "5 7 4", "5 7 4", "5 7 4"),
     Case("maxout", maxout, "7 7x2", "7"),

@@ -67,6 +67,15 @@ def _while(h, p):
     return jax.lax.while_loop(lambda state: state[0] < 2, body, (0, h))[1]
 
 
+def _counted(h, p):
+    """The number of steps is the place of the largest unit."""
+    return jax.lax.while_loop(
+        lambda state: state[0] < jnp.argmax(h[0]),
+        lambda state: (state[0] + 1, state[1] + jnp.tanh(state[1])),
+        (0, h),
+    )[1]
+
+
 def _scan_roll(h, p):
     def step(h, _):
         return jnp.tanh(h) + h[:, ::-1], None
@@ -350,6 +359,7 @@ CONTROLS = [
     hidden("cond", _cond, PERMUTED),
     hidden("cond on a parameter", _branch, PERMUTED, switch=()),
     hidden("while", _while, PERMUTED),
+    hidden("counted by units", _counted, PERMUTED),
     hidden("scan", _scan_roll, PERMUTED),
     hidden(
         "shuffled",
