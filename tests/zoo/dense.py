@@ -241,7 +241,7 @@ CASES = [
     Case("concatenated", concatenated, "5 7", "5", "7"),
     Case("branches", branches, "2 " * 12, "", "2 " * 12),
     Case("one unit", one_unit, "7", "1", "7"),
-    Case("unread", unread, "7", "7"),
+    Case("mlp unread", unread, "7", "7"),
     Case("squared", squared, "7", "7", "7"),
     Case("powers", powers, "5 7 4", "5 7 4", "5 7 4"),
     Case("maxout", maxout, "7 7x2", "7"),
