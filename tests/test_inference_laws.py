@@ -139,7 +139,7 @@ ONE = {
     ),
     "window sum": lambda h: lax.reduce_window(h, 0.0, lax.add, (1, 2), (1, 1), "SAME"),
     "scatter": lambda h: h.at[0].set(h[1]),
-    "written in place": lambda h: lax.dynamic_update_slice(h, 2 * h[:2], (3, 0)),
+    "doubled in place": lambda h: lax.dynamic_update_slice(h, 2 * h[:2], (3, 0)),
     "scatter a constant": lambda h: h.at[0].apply(lambda _: np.float64(2.0)),
     "scatter-sub": lambda h: h.at[0].subtract(h[1]),
     "scatter zero": lambda h: h.at[0].set(0.0),
@@ -224,6 +224,7 @@ TWO = {
     "clamp of both": lambda h, k: lax.clamp(h, k, 2 * h),
     "clamp from above": lambda h, k: lax.clamp(-jnp.inf, k, h),
     "sort by another": lambda h, k: lax.sort((h, k), dimension=0)[1],
+    "written in place": lambda h, k: lax.dynamic_update_slice(h, k[:2], (3, 0)),
     "scatter of both": lambda h, k: h.at[0].set(k[0]),
     "scatter of each unit": lambda h, k: jax.vmap(
         lambda h, k, i: h.at[i].set(k), in_axes=1, out_axes=1
