@@ -101,15 +101,14 @@ def interleaved():
 
 
 def stacked_and_tiled():
-    """Two copies of 5 units side by side, each with weights of its own behind it."""
+    """Two layers are stacked, taken apart and multiplied; three copies are read."""
 
     def apply(p, x):
-        units = jnp.tanh(x @ p["in"])
-        one, two = jnp.unstack(jnp.stack([units, units + p["shift"]], axis=2), axis=2)
-        tiled = jnp.tile(one * two, (1, 3))
-        return tiled @ p["out"]
+        units = jax.nn.relu(x @ p["in"])
+        one, two = jnp.unstack(jnp.stack([units, units * p["gain"]], axis=1), axis=1)
+        return jnp.tile(one * two, (1, 3)) @ p["out"]
 
-    shapes = {"in": (3, 5), "shift": (5,), "out": (15, 2)}
+    shapes = {"in": (3, 5), "gain": (5,), "out": (15, 2)}
     return plain(apply, inputs(16, 3), **shapes)
 
 
@@ -236,8 +235,8 @@ CASES = [
     Case("bilinear", gated(lambda gate: gate), "7", "7 7", "7 7"),
     # What a slice with steps parts shares its scales: half of them are not found.
     Case("packed bilinear", interleaved, "7", "7", "7"),
-    # The copies of each unit may be exchanged.
-    Case("stacked and tiled", stacked_and_tiled, "5 5x3", "", "5"),
+    # The copies may be exchanged; what is stacked shares its scales, as above.
+    Case("packed copies", stacked_and_tiled, "5 5x3", "5", ""),
     Case("concatenated", concatenated, "5 7", "5", "7"),
     Case("branches", branches, "2 " * 12, "", "2 " * 12),
     Case("one unit", one_unit, "7", "1", "7"),
