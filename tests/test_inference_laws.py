@@ -53,6 +53,15 @@ ONE = {
     "imag": lambda h: lax.imag(h * (1 + 2j)),
     "conj": lambda h: lax.imag(lax.conj(h * (1 + 2j))),
     "copy": jnp.copy,
+    "device_put": jax.device_put,
+    "log2": jnp.log2,
+    "sharding_constraint": lambda h: jax.lax.with_sharding_constraint(
+        h, jax.NamedSharding(jax.make_mesh((1,), ("units",)), jax.P())
+    ),
+    "stop_gradient": lax.stop_gradient,
+    "add_any": lambda h: jax.grad(lambda h: jnp.sum(h * jnp.sin(h)))(h),
+    "add_any of scales": lambda h: jax.grad(lambda h: jnp.sum(h * h * h))(h),
+    "composite": lax.composite(lambda h: jnp.tanh(h), "units.tanh"),
     "name": lambda h: checkpoint_name(h, "units"),
     "reduce_precision": lambda h: lax.reduce_precision(h, 11, 52),
     "is_finite": lambda h: lax.is_finite(h).astype(float),
@@ -68,10 +77,20 @@ ONE = {
     "integer_pow -2": lambda h: lax.integer_pow(h, -2),
     "pow 1/2": lambda h: lax.pow(h, 0.5),
     "pow 2": lambda h: lax.pow(h, 2.0),
+    "pow infinity": lambda h: lax.pow(jnp.abs(h), jnp.full_like(h, jnp.inf)),
+    "pow next to 1": lambda h: lax.pow(jnp.abs(h), 1 + 4e-7),
     "pow pi": lambda h: lax.pow(2.0, h),
     "to integers": integers(lambda h: h),
     "to unsigned": lambda h: (10 * h).astype(jnp.uint8).astype(float),
     "to bytes": lambda h: (100 * h).astype(jnp.int8).astype(float),
+    "to complex": lambda h: jnp.abs(h + jnp.full_like(h, 0.5).astype(complex)),
+    "plus imaginary": lambda h: jnp.real(jnp.sqrt(h + 1j)),
+    "to complex zeros": lambda h: jnp.abs(h + jnp.zeros_like(h).astype(complex)),
+    "to complex powers": lambda h: jnp.abs(
+        lax.pow(h.astype(complex), jnp.full_like(h, 2.0).astype(complex))
+    ),
+    "from zeros": lambda h: jnp.where(h > 0, h, jnp.zeros_like(h).astype(bool)),
+    "flags": lambda h: h.astype(bool).astype(float),
     "to flags": lambda h: (h * (h > 0.5)).astype(bool).astype(float),
     "clamp below": lambda h: lax.clamp(0.0, h, jnp.inf),
     "clamp above": lambda h: lax.clamp(-jnp.inf, h, 0.0),
@@ -102,6 +121,7 @@ ONE = {
     "sort": lambda h: lax.sort(h, dimension=1),
     "sort examples": lambda h: lax.sort(h, dimension=0),
     "top_k": lambda h: lax.top_k(h, 2)[0][:, :1],
+    "top_k indices": lambda h: lax.top_k(h.T, 1)[1].T.astype(float),
     "window sum examples": lambda h: lax.reduce_window(
         h, 0.0, lax.add, (2, 1), (1, 1), "VALID"
     ),
@@ -111,8 +131,17 @@ ONE = {
     "window min examples": lambda h: lax.reduce_window(
         h, jnp.inf, lax.min, (2, 1), (1, 1), "VALID"
     ),
+    "window max, summed": lambda h: _summed(
+        lax.reduce_window(h, -jnp.inf, lax.max, (1, 2), (1, 1), "VALID")
+    ),
+    "every other, summed": lambda h: _summed(
+        lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 2), "VALID")
+    ),
     "window sum": lambda h: lax.reduce_window(h, 0.0, lax.add, (1, 2), (1, 1), "SAME"),
     "scatter": lambda h: h.at[0].set(h[1]),
+    "doubled in place": lambda h: lax.dynamic_update_slice(h, 2 * h[:2], (3, 0)),
+    "scatter a constant": lambda h: h.at[0].apply(lambda _: np.float64(2.0)),
+    "scatter-sub": lambda h: h.at[0].subtract(h[1]),
     "scatter zero": lambda h: h.at[0].set(0.0),
     "scatter one": lambda h: h.at[0].set(1.0),
     "scatter-add": lambda h: h.at[0].add(h[1]),
@@ -122,6 +151,8 @@ ONE = {
     "pad between": lambda h: lax.pad(h, 0.0, ((0, 0, 1), (0, 0, 0))),
     "pad between by one": lambda h: lax.pad(h, 1.0, ((0, 0, 1), (0, 0, 0))),
     "pad less": lambda h: lax.pad(h, 0.0, ((-1, 1, 0), (0, 0, 0))),
+    "pad by one": lambda h: lax.pad(h, 1.0, ((0, 2, 0), (0, 0, 0))),
+    "pad less above": lambda h: lax.pad(h, 0.0, ((0, 0, 0), (1, -1, 0))),
     "pad less units": lambda h: lax.pad(h, 0.0, ((0, 0, 0), (-1, 1, 0))),
     "window of one, shifted": lambda h: (
         h + lax.reduce_window(h, 0.0, lax.add, (1, 1), (1, 1), ((0, 0), (1, -1)))
@@ -132,9 +163,22 @@ ONE = {
     "rounded power": lambda h: lax.pow(
         jnp.abs(h), jnp.full_like(h, 0.3, jnp.bfloat16).astype(float)
     ),
+    "power rounded on its way": lambda h: lax.pow(
+        jnp.abs(h), jnp.full_like(h, 0.3).astype(jnp.bfloat16).astype(float)
+    ),
+    "odd of infinity": lambda h: jnp.tanh(jnp.where(_is_even(h), h, jnp.inf)),
     "while": lambda h: lax.while_loop(
         lambda state: state[0] < 2, lambda s: (s[0] + 1, jnp.exp(s[1])), (0, h)
     )[1],
+    "empty reshape": lambda h: h + jnp.sum(h[:0].T.reshape(0)),
+    "gather part": lambda h: _first_units(h),
+    "gather part, summed": lambda h: _summed(_first_units(h)),
+    "gather fill zero": lambda h: jnp.take(
+        h, np.array([1, 2, 3, 4, 5, 30]), axis=0, mode="fill", fill_value=0.0
+    ),
+    "gather fill nan": lambda h: jnp.take(
+        h, np.array([1, 2, 3, 4, 5, 30]), axis=0, mode="fill", fill_value=np.nan
+    ),
     "gather fill": lambda h: jnp.take(
         h, np.array([1, 2, 3, 4, 5, 30]), axis=0, mode="fill", fill_value=3.0
     ),
@@ -180,15 +224,18 @@ TWO = {
     "clamp of both": lambda h, k: lax.clamp(h, k, 2 * h),
     "clamp from above": lambda h, k: lax.clamp(-jnp.inf, k, h),
     "sort by another": lambda h, k: lax.sort((h, k), dimension=0)[1],
+    "written in place": lambda h, k: lax.dynamic_update_slice(h, k[:2], (3, 0)),
+    "scatter of both": lambda h, k: h.at[0].set(k[0]),
+    "scatter of each unit": lambda h, k: jax.vmap(
+        lambda h, k, i: h.at[i].set(k), in_axes=1, out_axes=1
+    )(h, k[:1], np.array([[1, 2, 1]])),
+    "scatter-mul": lambda h, k: h.at[0].multiply(k[0]),
+    "barrier": lambda h, k: _behind_a_barrier(h, k),
     "mutable": lambda h, k: _written(h, k),
 }
 
 WITHOUT_A_TEST = {
-    "add_any",  # of gradients, as add
-    "log2",  # this and the next three are not primitives of every version of JAX
-    "one_minus_square",
-    "sharding_constraint",
-    "stop_gradient",
+    "one_minus_square",  # not a primitive of every version of JAX
 }
 
 CONSERVATIVE = {
@@ -200,6 +247,7 @@ CONSERVATIVE = {
     "by zero": (0, UNITS),
     "by minus zero": (0, UNITS),
     "pow 2": (UNITS, 0),
+    "to complex powers": (UNITS, 0),
     "clamp both": (0, 0),
     "to integers": (0, 0),
     "atan2": (UNITS, 0),  # odd in the first alone
@@ -208,11 +256,39 @@ CONSERVATIVE = {
     "branches": (1, 0),
     "reduce_prod examples": (0, 0),
     "mutable": (0, 0),
+    "scatter-mul": (0, 0),
+    "gather part": (1, 1),
+    "empty reshape": (0, 0),
 }
 """Scales and signs that are found where there are more."""
 
-ORDERED = {"top_k", "scatter function", "mutable"}
+ORDERED = {
+    "top_k",
+    "scatter function",
+    "scatter a constant",
+    "scatter-mul",
+    "mutable",
+    "empty reshape",
+}
 """Where no permutation is found though there is one."""
+
+
+def _is_even(h):
+    return (np.arange(len(h)) % 2 == 0)[:, None]
+
+
+def _summed(h):
+    return jnp.sum(h, axis=1, keepdims=True)
+
+
+def _first_units(h):
+    numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    return lax.gather(h, np.arange(len(h))[:, None], numbers, (1, 2))
+
+
+def _behind_a_barrier(h, k):
+    h, k = lax.optimization_barrier((h, k))
+    return jnp.tanh(h) * k
 
 
 def _written(h, k):

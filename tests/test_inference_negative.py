@@ -4,11 +4,15 @@ For each, an explicit permutation, scale or sign of the naive group does change 
 outputs, and no element of what is reported instead does.
 """
 
+import inspect
+
+import jax
 import jax.numpy as jnp
 import pytest
 import zoo
 from test_inference import by_name, check_counts, check_elements, check_groups, infer
 from zoo import moves, order
+from zoo.control import hidden
 from zoo.network import changes, inputs, plain
 
 from symjax import symmetry
@@ -48,6 +52,83 @@ def test_an_unknown_operation_pins_what_it_touches_and_says_so(name):
     assert "order.py" in pin.source
     assert ("out", 0) in pin.axes
     with pytest.raises(NotImplementedError, match=f"`{name}` at .*order.py"):
+        infer(network, strict=True)
+
+
+def pins_of(layer):
+    """What pins, in a network of one layer of 7 units."""
+    return infer(hidden("layer", layer, None).case.make()).pins
+
+
+def test_the_line_that_is_named_is_the_innermost():
+    def looped(h, p):
+        return jax.lax.scan(lambda h, _: (spectrum(h, p), None), h, None, length=1)[0]
+
+    spectrum = order.NO_RULE["fft"]
+    line = inspect.getsourcelines(spectrum)[1] + 1
+    (pin,) = (pin for pin in pins_of(looped) if not pin.has_rule)
+    assert f"order.py:{line}:" in pin.source
+
+
+def test_the_first_of_two_pins_counts():
+    (pin,) = pins_of(lambda h, p: jnp.sort(jnp.cumsum(h, axis=1), axis=1))
+    assert pin.primitive == "cumsum"
+    assert pin.axes == (("in", 1), ("out", 0))
+
+
+def test_a_rule_for_other_parameters_is_said_to_be_there():
+    (pin,) = pins_of(lambda h, p: h.at[0].apply(jnp.exp))
+    assert not pin.has_rule
+    assert pin.reason == "symjax has no rule for it with these parameters"
+    (pin,) = pins_of(order.NO_RULE["fft"])
+    assert pin.reason == "symjax has no rule for it"
+
+
+def test_what_is_printed_pins_nothing():
+    def layer(h, p):
+        jax.debug.print("{}", h)
+        return jnp.tanh(h)
+
+    network = hidden("printed", layer, None).case.make()
+    spec = infer(network, strict=True)
+    assert moves.table(spec.permutations) == moves.shapes("7")
+    assert not spec.pins
+
+
+def _beside_a_constant(h, p):
+    return jax.scipy.linalg.solve_triangular(jnp.eye(len(h)), h)
+
+
+def _counted_by_a_parameter(h, p):
+    """The number of steps is a parameter's, what is counted is not."""
+    count = jax.lax.while_loop(
+        lambda state: state[0] < p["in"][0, 0],
+        lambda state: (state[0] + 1, state[1] + 1),
+        (0.0, jnp.zeros(7)),
+    )[1]
+    return h + jnp.fft.fft(count).real
+
+
+def _chosen_by_a_parameter(h, p):
+    chosen = jax.lax.cond(p["in"][0, 0] > 0, lambda: jnp.ones(7), lambda: jnp.zeros(7))
+    return h + jnp.fft.fft(chosen).real
+
+
+@pytest.mark.parametrize(
+    "layer", [_beside_a_constant, _counted_by_a_parameter, _chosen_by_a_parameter]
+)
+def test_what_parameters_reach_in_any_way_needs_a_rule(layer):
+    network = hidden("reached", layer, None).case.make()
+    with pytest.raises(NotImplementedError, match="no rule for the primitive"):
+        infer(network, strict=True)
+
+
+def test_the_first_operation_without_a_rule_is_named():
+    def layer(h, p):
+        return jnp.fft.fft(jnp.linalg.cholesky(h.T @ h + jnp.eye(7))).real[:1]
+
+    network = hidden("two", layer, None).case.make()
+    with pytest.raises(NotImplementedError, match="`cholesky`"):
         infer(network, strict=True)
 
 

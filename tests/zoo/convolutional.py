@@ -131,6 +131,39 @@ def one_dimensional():
     return plain(apply, inputs(2, 3, 6), **shapes)
 
 
+def channels_first():
+    """Two groups of 3 channels beside 4 others, flattened with channels outermost."""
+
+    def apply(p, x):
+        pairs = jnp.einsum("nwi,igc->ngcw", x, p["pairs"])
+        others = jnp.einsum("nwi,ic->ncw", x, p["others"])
+        maps = jnp.concatenate([pairs.reshape(len(x), 6, -1), others], axis=1)
+        return jnp.tanh(maps).reshape(len(x), -1) @ p["out"]
+
+    return plain(apply, inputs(4, 5, 3), pairs=(3, 2, 3), others=(3, 4), out=(50, 2))
+
+
+def examples_last(kernel, maps):
+    """Layouts of the second convolution that have samples behind channels."""
+
+    def apply(p, x):
+        convolve = jax.lax.conv_general_dilated
+        hidden = convolve(
+            x, p["in"], (1,), "SAME", dimension_numbers=("NWC", "WIO", "CWN")
+        )
+        layouts = ("CWN", kernel, maps)
+        hidden = convolve(
+            jnp.tanh(hidden), p["hidden"], (1,), "SAME",
+            dimension_numbers=layouts, feature_group_count=2,
+        )  # fmt: skip
+        return jax.nn.relu(jnp.einsum(f"{maps},CO->NO", hidden, p["out"]))
+
+    sizes = {"W": 3, "I": 3, "O": 4}
+    shape = tuple(sizes[name] for name in kernel)
+    shapes = {"in": (3, 3, 6), "hidden": shape, "out": (4, 2)}
+    return lambda: plain(apply, inputs(2, 5, 3), **shapes)
+
+
 def resnet(width, norm, **options):
     return lambda: linen(Residual(width, norm, **options), IMAGES)
 
@@ -173,6 +206,9 @@ CASES = [
         "16 " * 7 + "32 " * 7 + "64 " * 7,
     ),
     Case("frn relu", frn, "5", "5", "5"),
+    Case("channels first", channels_first, "2 2x3 4", "", "2x3 4"),
+    Case("examples last", examples_last("WIO", "CWN"), "2 2x3 2x2", "2x2", "2x3 2x2"),
+    Case("filters first", examples_last("OWI", "WCN"), "2 2x3 2x2", "2x2", "2x3 2x2"),
     Case(
         "resnet20 group norm",
         resnet(6, _group_norm, activation=nn.silu, stages=3, blocks=3),

@@ -6,6 +6,7 @@ import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from symjax import models
@@ -88,6 +89,29 @@ def glu():
     return linen(GLU(), inputs(16, 3))
 
 
+def interleaved():
+    """Gates and values are every other unit of one layer."""
+
+    def apply(p, x):
+        units = x @ p["in"] + p["bias"]
+        return (jnp.tanh(units[:, ::2]) * units[:, 1::2]) @ p["out"]
+
+    shapes = {"in": (3, 14), "bias": (14,), "out": (7, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
+def stacked_and_tiled():
+    """Two layers are stacked, taken apart and multiplied; three copies are read."""
+
+    def apply(p, x):
+        units = jax.nn.relu(x @ p["in"])
+        one, two = jnp.unstack(jnp.stack([units, units * p["gain"]], axis=1), axis=1)
+        return jnp.tile(one * two, (1, 3)) @ p["out"]
+
+    shapes = {"in": (3, 5), "gain": (5,), "out": (15, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
 def concatenated():
     """Two layers side by side, read by one; then split again, unevenly elsewhere."""
 
@@ -100,6 +124,43 @@ def concatenated():
     return plain(
         apply, inputs(16, 3), left=(3, 5), right=(3, 7), out=(12, 2), short=(5, 2)
     )
+
+
+def branches():
+    """Twelve layers of 2 units side by side, as are their biases."""
+
+    def apply(p, x):
+        units = [x @ p[f"in{k}"] for k in range(12)]
+        biases = [p[f"bias{k}"] for k in range(12)]
+        both = jnp.concatenate(units, axis=1) + jnp.concatenate(biases)
+        return jnp.tanh(both) @ p["out"]
+
+    shapes = {f"in{k}": (3, 2) for k in range(12)}
+    shapes |= {f"bias{k}": (2,) for k in range(12)}
+    return plain(apply, inputs(16, 3), **shapes, out=(24, 2))
+
+
+def one_unit():
+    """A bottleneck of one unit has a scale, and no permutation."""
+
+    def apply(p, x):
+        unit = jax.nn.relu(x @ p["in"] + p["bias"])
+        return jnp.tanh(unit @ p["hidden"]) @ p["out"]
+
+    shapes = {"in": (3, 1), "bias": (1,), "hidden": (1, 7), "out": (7, 2)}
+    return plain(apply, inputs(16, 3), **shapes)
+
+
+def unread():
+    """Parameters that the network does not look at."""
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["in"]) @ p["out"]
+
+    network = plain(
+        apply, inputs(16, 3), **{"in": (3, 7), "out": (7, 2), "spare": (4,)}
+    )
+    return network._replace(params=network.params | {"ids": np.arange(5)})
 
 
 def squared():
@@ -172,7 +233,14 @@ CASES = [
     Case("swiglu split", gated(jax.nn.silu), "7", "7", "7"),
     Case("reglu", gated(jax.nn.relu), "7", "7 7", "7"),
     Case("bilinear", gated(lambda gate: gate), "7", "7 7", "7 7"),
+    # What a slice with steps parts shares its scales and signs: some are not found.
+    Case("packed gates", interleaved, "7", "", "7"),
+    # The copies may be exchanged; what is stacked shares its scales, as above.
+    Case("packed copies", stacked_and_tiled, "5 5x3", "5", ""),
     Case("concatenated", concatenated, "5 7", "5", "7"),
+    Case("branches", branches, "2 " * 12, "", "2 " * 12),
+    Case("one unit", one_unit, "7", "1", "7"),
+    Case("mlp unread", unread, "7", "7"),
     Case("squared", squared, "7", "7", "7"),
     Case("powers", powers, "5 7 4", "5 7 4", "5 7 4"),
     Case("maxout", maxout, "7 7x2", "7"),

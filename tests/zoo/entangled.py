@@ -51,6 +51,22 @@ def _gram_of_heads(p, x):
     return jnp.einsum("nhk,hko->no", grams, p["out"])
 
 
+def _reversed_heads(p, x):
+    """Each head meets the one on the other side, so that both have the same units."""
+    heads = jnp.einsum("nx,hxd->nhd", x, p["in"])
+    return jnp.einsum("nhd,hdo->no", jnp.tanh(heads + heads[:, ::-1]), p["out"])
+
+
+def _repeated(p, x):
+    """What a loop hands on is what it reads."""
+
+    def repeat(state):
+        return state[0] + 1, jnp.tanh(state[1] @ p["hidden"])
+
+    start = 0, jnp.tanh(x @ p["in"])
+    return jax.lax.while_loop(lambda state: state[0] < 2, repeat, start)[1] @ p["out"]
+
+
 def _gram_of_examples(p, x):
     units = jnp.tanh(x @ p["in"])
     return jnp.einsum("hk,hko->o", jnp.tanh(units.T @ units), p["out"])
@@ -178,6 +194,17 @@ CONTROLS = [
         "7",
         x=inputs(4, 4),
     ),
+    whole(
+        "heads in reverse",
+        _reversed_heads,
+        {"in": (4, 3, 7), "out": (4, 7, 2)},
+        _first_copy(**{"in": 2, "out": 1}),
+        "7",
+        "",
+        "7",
+        x=inputs(4, 3),
+    ),
+    whole("repeated", _repeated, TWICE, permuted(hidden=1, out=0), "7", "", "7"),
     whole(
         "gram of examples",
         _gram_of_examples,

@@ -67,6 +67,15 @@ def _while(h, p):
     return jax.lax.while_loop(lambda state: state[0] < 2, body, (0, h))[1]
 
 
+def _counted(h, p):
+    """The number of steps is the place of the largest unit."""
+    return jax.lax.while_loop(
+        lambda state: state[0] < jnp.argmax(h[0]),
+        lambda state: (state[0] + 1, state[1] + jnp.tanh(state[1])),
+        (0, h),
+    )[1]
+
+
 def _scan_roll(h, p):
     def step(h, _):
         return jnp.tanh(h) + h[:, ::-1], None
@@ -107,6 +116,20 @@ def _dynamic_slice(h, p):
     return jax.lax.dynamic_slice(jnp.tanh(h), (0, jnp.argmax(h[0]) % 3), (4, 5))
 
 
+def _slice_of_units(h, p):
+    start = jnp.argmax(jnp.sum(h, axis=1)) % 3
+    return jax.lax.dynamic_slice(jnp.tanh(h), (0, start), (len(h), 5))
+
+
+def _scattered(h, p):
+    return jnp.tanh(h).at[np.array([3, 1, 0, 2])].set(jnp.tanh(p["rows"]))
+
+
+def _scattered_by(h, p):
+    """A parameter says where rows are written, later ones over earlier ones."""
+    return jnp.tanh(h).at[jnp.argmax(p["places"], axis=1)].add(p["rows"])
+
+
 def _update_slice(h, p):
     start = jnp.argmax(jnp.sum(h, axis=1)) % 3
     return jax.lax.dynamic_update_slice(jnp.tanh(h), jnp.tanh(p["rows"]), (start, 0))
@@ -114,6 +137,23 @@ def _update_slice(h, p):
 
 def _shifted_pad(h, p):
     return jnp.tanh(h) + jnp.pad(h, ((0, 0), (1, 0)))[:, :7]
+
+
+def _shifted_pad_above(h, p):
+    return jnp.tanh(h) + jnp.pad(h, ((0, 0), (0, 1)))[:, 1:]
+
+
+def _keys(h, p):
+    with jax.ensure_compile_time_eval():
+        keys = jax.random.split(jax.random.key(0), 7)
+    return jnp.where(keys == keys[0], h, 2 * h)
+
+
+def _stacked(h, to):
+    """Units and their mirror images are told apart by what they are added to."""
+    both = jnp.stack([h, h[:, ::-1]], axis=1) + to
+    one, two = jnp.unstack(jnp.tanh(both), axis=1)
+    return one + 2 * two
 
 
 def _mixed(p, x):
@@ -148,6 +188,50 @@ def _stream(p, x):
     return (x + jnp.tanh(x @ p["up"]) @ p["down"]) @ p["out"]
 
 
+def _no_head(h, p):
+    """Biases of 1 and of 5 units on three heads of 2."""
+    heads = h.reshape(len(h), 3, 2) * p["gain"][:, None]
+    biases = jnp.concatenate([p["one"], p["five"]])
+    return jnp.tanh(heads.reshape(h.shape) + biases)
+
+
+def _other_blocks(p, x):
+    """Two blocks of 3 units are added to three blocks of 2."""
+    one, two = jnp.tanh(x @ p["one"]), jnp.tanh(x @ p["two"])
+    one = (one.reshape(-1, 2, 3) * p["gain"][:, None]).reshape(-1, 6)
+    two = (two.reshape(-1, 3, 2) * p["other"][:, None]).reshape(-1, 6)
+    both = jnp.concatenate([one, two], axis=1).reshape(-1, 2, 6)
+    return jnp.einsum("nku,kuo->no", both, p["out"])
+
+
+def _learned_image(p, x):
+    maps = jax.lax.conv_general_dilated(
+        jnp.tanh(p["image"]),
+        p["filters"],
+        (1,),
+        "VALID",
+        dimension_numbers=("NWC", "WIO", "NWC"),
+    )
+    return x * jnp.tanh(maps).sum(axis=(0, 1)) @ p["out"]
+
+
+def _parts_of_inputs(p, x):
+    return jnp.einsum("nij,ijo->no", jnp.tanh(x.reshape(-1, 2, 3)), p["out"])
+
+
+def _batch_groups(p, x):
+    """The first filters see the first examples, the others the others."""
+    maps = jax.lax.conv_general_dilated(
+        x,
+        p["filters"],
+        (1,),
+        "VALID",
+        dimension_numbers=("NWC", "WIO", "NWC"),
+        batch_group_count=2,
+    )
+    return jnp.tanh(maps) @ p["out"]
+
+
 def _looked_up(p, x):
     """Examples of each unit in the order of another unit's."""
     units, others = (jnp.einsum("ni,lic->lnc", x, p[name]) for name in ("in", "by"))
@@ -161,6 +245,27 @@ def _both_out(p, x):
     return units @ p["out"], units
 
 
+def _blocks_exchanged(h):
+    return h.reshape(-1, 2, 3).swapaxes(1, 2).reshape(-1, 6)
+
+
+SHUFFLED = {
+    "and added": lambda h, p: h + _blocks_exchanged(h),
+    "and chosen": lambda h, p: jnp.where(h[:, :1] > 0, h, _blocks_exchanged(h)),
+    "and joined": lambda h, p: jnp.concatenate([h, _blocks_exchanged(h)]),
+    "and written": lambda h, p: jax.lax.dynamic_update_slice(
+        h, _blocks_exchanged(h[:4]), (2, 0)
+    ),
+    "and scattered": lambda h, p: h.at[3].set(_blocks_exchanged(h)[0]),
+    "in a product": lambda h, p: h * (h * _blocks_exchanged(h)).sum(1, keepdims=True),
+    "in a contraction": lambda h, p: (
+        h * jnp.einsum("nu,nu->n", h, _blocks_exchanged(h))[:, None]
+    ),
+    "in a loop": lambda h, p: jax.lax.scan(
+        lambda h, _: (_blocks_exchanged(h), None), h, None, length=3
+    )[0],
+}
+
 NO_RULE = {"fft": _spectrum, "cholesky": _cholesky, "pure_callback": _callback}
 
 CONTROLS = [
@@ -173,6 +278,23 @@ CONTROLS = [
     hidden("reversed", lambda h, p: jnp.tanh(h) + h[:, ::-1], PERMUTED),
     hidden("rolled", lambda h, p: jnp.tanh(h) + jnp.roll(h, 2, axis=1), PERMUTED),
     hidden("shifted by padding", _shifted_pad, PERMUTED),
+    hidden("shifted by padding above", _shifted_pad_above, PERMUTED),
+    hidden(
+        "every other",
+        lambda h, p: jnp.tanh(h)[:, ::2],
+        permuted(**{"in": 1}),
+        signs="1",
+        out=(4, 2),
+    ),
+    hidden(
+        "every other of four",
+        lambda h, p: jnp.sum(jnp.tanh(h)[:, 0:4:2], axis=1, keepdims=True),
+        permuted([2, 0, 5, 1, 3, 4], **{"in": 1}),
+        out=(1, 2),
+        **{"in": (3, 6)},
+    ),
+    hidden("keys", _keys, PERMUTED, "", "1 6", "1 6"),
+    hidden("stacked", lambda h, p: _stacked(h, p["to"]), PERMUTED, to=(2, 7)),
     hidden("sort", lambda h, p: jnp.sort(h, axis=1), PERMUTED),
     hidden("top k", lambda h, p: jax.lax.top_k(h, 7)[0], PERMUTED),
     hidden("cumsum", lambda h, p: jnp.cumsum(h, axis=1), PERMUTED),
@@ -189,6 +311,37 @@ CONTROLS = [
     ),
     hidden("overlapping slices", _overlap, permuted(**{"in": 1}), out=(6, 2)),
     hidden("dynamic slice", _dynamic_slice, permuted(**{"in": 1}), out=(5, 2)),
+    *(
+        hidden(
+            f"shuffled {name}",
+            layer,
+            permuted([1, 2, 0, 4, 5, 3], **{"in": 1, "out": 0}),
+            **{"in": (3, 6), "out": (6, 2)},
+        )
+        for name, layer in SHUFFLED.items()
+    ),
+    hidden(
+        "dynamic slice of units", _slice_of_units, permuted(**{"in": 1}), out=(5, 2)
+    ),
+    hidden(
+        "rows written by index",
+        _scattered,
+        permuted([1, 2, 0, 3], rows=0),
+        "7",
+        "",
+        None,
+        rows=(4, 7),
+    ),
+    hidden(
+        "rows written where a parameter says",
+        _scattered_by,
+        permuted([1, 2, 0, 3], places=0),
+        "7",
+        None,
+        None,
+        rows=(4, 7),
+        places=(4, 9),
+    ),
     hidden(
         "rows written in place",
         _update_slice,
@@ -206,6 +359,7 @@ CONTROLS = [
     hidden("cond", _cond, PERMUTED),
     hidden("cond on a parameter", _branch, PERMUTED, switch=()),
     hidden("while", _while, PERMUTED),
+    hidden("counted by units", _counted, PERMUTED),
     hidden("scan", _scan_roll, PERMUTED),
     hidden(
         "shuffled",
@@ -228,6 +382,52 @@ CONTROLS = [
         "4",
         "",
         "4",
+    ),
+    hidden(
+        "parts that fit no head",
+        _no_head,
+        permuted([1, 0, 2, 3, 4, 5], **{"in": 1, "out": 0}),
+        **{"in": (3, 6), "out": (6, 2)},
+        gain=(3,),
+        one=(1,),
+        five=(5,),
+    ),
+    whole(
+        "blocks of other shapes",
+        _other_blocks,
+        {"one": (3, 6), "two": (3, 6), "gain": (2,), "other": (3,), "out": (2, 6, 2)},
+        permuted([1, 2, 0, 3, 4, 5], two=1),
+        "",
+        None,
+        None,
+        x=inputs(16, 3),
+    ),
+    whole(
+        "learned image",
+        _learned_image,
+        {"image": (1, 5, 3), "filters": (3, 3, 7), "out": (7, 2)},
+        permuted([2, 0, 4, 1, 3], image=1),
+        "3",
+        "",
+        "7 3",
+        x=inputs(16, 7),
+    ),
+    whole(
+        "parts of inputs",
+        _parts_of_inputs,
+        {"out": (2, 3, 2)},
+        permuted([1, 2, 0], out=1),
+        x=inputs(16, 6),
+    ),
+    whole(
+        "batch groups",
+        _batch_groups,
+        {"filters": (3, 3, 6), "out": (6, 2)},
+        permuted([0, 3, 2, 1, 4, 5], filters=2, out=0),
+        "",
+        "",
+        "",
+        x=inputs(4, 5, 3),
     ),
     whole(
         "flattened, channels last",

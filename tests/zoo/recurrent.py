@@ -79,6 +79,24 @@ def linear_recurrence():
     return plain(apply, inputs(4, 6, 3), **{"decay": (7,), "in": (3, 7), "out": (7, 2)})
 
 
+def steps_of_their_own():
+    """A linear state that starts at zero; each step has weights of its own.
+
+    What one step writes all later ones read, so that steps share their units.
+    """
+
+    def apply(p, x):
+        def step(state, slices):
+            now, write, read = slices
+            state = state / 2 + now @ write
+            return state, state @ read
+
+        slices = x.swapaxes(0, 1), p["write"], p["read"]
+        return jax.lax.scan(step, jnp.zeros((len(x), 7)), slices)[1]
+
+    return plain(apply, inputs(4, 6, 3), write=(6, 3, 7), read=(6, 7, 2))
+
+
 CASES = [
     # Features of the tokens pass to the convolution, and its channels through relu and
     # pooling to the cell, whose gates fix no scale of what they read.
@@ -103,4 +121,5 @@ CASES = [
     Case("packed lstm", packed_lstm, "7", "", None),
     Case("fori loop", fori, "7", "", "7"),
     Case("linear recurrence", linear_recurrence, "7", "7", "7"),
+    Case("steps of their own", steps_of_their_own, "7", "7", "7"),
 ]

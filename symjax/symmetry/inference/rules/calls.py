@@ -73,9 +73,9 @@ def _scan(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
 
 def _while(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Value]:
     num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    cond_consts, operands = operands[:num_cond], operands[num_cond:]
-    body_consts, init = operands[:num_body], operands[num_body:]
-    carry = _enter(walk, init, operands)
+    cond_consts, rest = operands[:num_cond], operands[num_cond:]
+    body_consts, init = rest[:num_body], rest[num_body:]
+    carry = _enter(walk, init, operands)  # how often depends on the condition's, too
     for name, consts in (("cond_jaxpr", cond_consts), ("body_jaxpr", body_consts)):
         jaxpr, jaxpr_consts = opened(eqn.params[name])
         results = walk.run(jaxpr, jaxpr_consts, [*consts, *carry])

@@ -156,7 +156,8 @@ def _convert(walk: Walk, eqn: core.JaxprEqn, operands: list[Value]) -> list[Valu
         result.constant = operand.constant
         if operand.constant is not None:
             with np.errstate(over="ignore"):
-                result.constant = float(np.asarray(operand.constant).astype(dtype))
+                cast = np.asarray(operand.constant).astype(dtype)
+            result.constant = float(np.real(cast))  # it has no imaginary part
     return [result]
 
 
