@@ -72,6 +72,11 @@ def test_no_more_is_forgiven_than_rounding_may_do(tmp_path):
         # Of twenty classes two decimals could hide anything.
         f"{twentieths} 0.10": None,
         f"{twentieths} 0.11": "sum 1.06",
+        # What was printed as 0 was none below it, to make room for the others.
+        "1.005 0" + " 0.000" * 8: "sum 1.005",
+        "0.50 0.55" + " 0" * 8: "sum 1.05",
+        "0.50 0.51" + " 0" * 8: None,
+        "0.50 0.45" + " 0" * 8: None,
         "1.02 -0.02": "smallest value is -0.02",
         "0.9 0.2": "sum 1.1",
         "inf 0.2": "sum inf",

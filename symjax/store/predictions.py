@@ -65,8 +65,9 @@ def require_probs(probs: Float[np.ndarray, "..."], where: str) -> None:
 
     Raises:
         StoreError: If they have other axes or fewer than two classes, one is below 0,
-            or a sum is off 1 by more than 0.001 and than half a unit in the last
-            decimal of each class, or by more than 0.05.
+            or a sum is off 1 by more than 0.001 and than rounding can have done, by
+            half a unit in the last decimal of each class and none below 0, or by more
+            than 0.05.
     """
     if probs.ndim not in (2, 3, 4) or probs.shape[-1] < 2 or not probs.size:
         raise StoreError(
@@ -77,7 +78,7 @@ def require_probs(probs: Float[np.ndarray, "..."], where: str) -> None:
     sums, is_negative = probs.sum(axis=-1), (probs < 0).any(axis=-1)
     bad = ~(abs(sums - 1) <= _TOLERANCE) | is_negative
     if bad.any():
-        bad &= ~(abs(sums - 1) <= _of_decimals(probs)) | is_negative
+        bad &= ~_may_be_rounded(probs) | is_negative
     if bad.any():
         place = np.unravel_index(int(bad.argmax()), bad.shape)
         raise StoreError(
@@ -88,12 +89,21 @@ def require_probs(probs: Float[np.ndarray, "..."], where: str) -> None:
         )
 
 
-def _of_decimals(probs: Float[np.ndarray, "..."]) -> float:
-    """How far sums are off 1 at most where all numbers have so few decimals."""
+def _may_be_rounded(probs: Float[np.ndarray, "..."]) -> np.ndarray:
+    """Where the numbers, each within half of its last decimal, can have the sum 1."""
+    half = _half_unit(probs)
+    # A printed 0 was none below it.
+    least, most = np.maximum(probs - half, 0).sum(-1), (probs + half).sum(-1)
+    is_near = abs(probs.sum(axis=-1) - 1) <= _MOST + 1e-6
+    return is_near & (least <= 1 + 1e-6) & (most >= 1 - 1e-6)
+
+
+def _half_unit(probs: Float[np.ndarray, "..."]) -> float:
+    """Half a unit in the last decimal, where all numbers have so few; else 0."""
     for decimals in range(1, 7):
         # Float32 does not hold the decimals either.
         if np.isclose(probs, probs.round(decimals), rtol=0, atol=1e-7).all():
-            return min(probs.shape[-1] * 0.5 * 10.0**-decimals, _MOST) + 1e-6
+            return 0.5 * 10.0**-decimals
     return 0.0
 
 
