@@ -203,8 +203,10 @@ def read(name: str, path: str, *, transposed: bool = False) -> np.ndarray:
             f"{path} must have rows of {task.columns} {of} for {name}, got the shape "
             f"{values.shape}."
         )
-    require = arguments.finite if name == "uci" else store.require_probs
-    require(values, path)
+    if name == "uci":
+        arguments.finite(values, path)
+    elif path.endswith(".zip"):  # The others were looked at, draw by draw.
+        store.require_probs(values, path)
     return values
 
 

@@ -239,6 +239,12 @@ def test_chains_and_draws_of_an_archive_are_averaged(script, tmp_path):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     found = script.read("imdb", f"{tmp_path}/draws.npz:other")
     np.testing.assert_allclose(found, probs[0].mean(axis=0), rtol=1e-12)
+    # Of few decimals, of which averages have more; both draws are off by the same.
+    one, two = np.full(10, 0.1), np.full(10, 0.1)
+    one[0], two[0] = 0.104, 0.105
+    np.savez(tmp_path / "few.npz", cifar=[[[one], [two]]])
+    found = script.read("cifar", str(tmp_path / "few.npz"))
+    np.testing.assert_allclose(found, [(one + two) / 2], rtol=1e-12)
 
 
 def test_sizes_are_the_competitions(script):
