@@ -98,7 +98,7 @@ def require(command: Sample | Fit, built: Posterior) -> None:
         raise ValueError(
             f"`--start` must name a finished run, got {path}, which has "
             f"{kept.committed.num_draws} of its {kept.num_draws} draws. Continue it "
-            "first, with `--resume`; `--max-minutes` with it ends a run early."
+            "first, with `--resume`; `--max-minutes` with it ends chains early."
         )
     if kept.num_chains < command.num_chains:
         raise ValueError(
