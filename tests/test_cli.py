@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from commands import symjax
 
-from symjax import store
+from symjax import run, store
 from symjax.cli import demo, plan, records, results, surfaces
 from symjax.cli.hyperparameters import Hmc
 from symjax.cli.options import Sample, rebuild
@@ -231,6 +232,33 @@ def test_resuming_a_finished_run_changes_nothing(runs, capsys):
     assert "is finished: 30 draws" in capsys.readouterr().out
     after = store.open(runs / "hmc").read_leaf("params/Dense_0/bias")
     np.testing.assert_array_equal(before, after)
+
+
+def test_what_a_signal_in_the_last_chunk_left_unsaid_is_said_on_resuming(
+    tmp_path, monkeypatch, capsys
+):
+    """What an uninterrupted run says of its chains, none of which move."""
+    words = [
+        "sample", "--data", "wine", "--widths", "4", "--num-chains", 2, "--start",
+        "init", "--hmc.num-warmup", 0, "--hmc.step-size", 50, "--num-draws", 20,
+    ]  # fmt: skip
+    symjax(*words, "--out", tmp_path / "whole")
+    expected, _ = capsys.readouterr().out.split("Finished: ")
+    assert expected.count("is stuck") == expected.count("diverged") == 2
+    append = store.Run.append
+
+    def append_signalled(kept, draws, start_draw, info, start_iteration, chains):
+        append(kept, draws, start_draw, info, start_iteration, chains)
+        if start_iteration + info.is_accepted.shape[1] == 20:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Run, "append", append_signalled)
+        symjax(*words, "--out", tmp_path / "run", code=42)
+    assert "Stopped at iteration 20 of 20" in capsys.readouterr().err
+    monkeypatch.setattr(run, "sample", None)
+    symjax("sample", "--resume", tmp_path / "run")
+    assert capsys.readouterr().out.endswith(f"is finished: 20 draws.\n{expected}")
 
 
 def test_a_regression_end_to_end(tmp_path):

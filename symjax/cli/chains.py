@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections import namedtuple
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from symjax.cli import (
 from symjax.cli.analyses import Import
 from symjax.cli.options import Fit, Sample
 from symjax.cli.posteriors import Posterior
-from symjax.run import Stopped
+from symjax.run import Stopped, trouble
 from symjax.store import Place, Run
 from symjax.types import Algorithm, Params
 
@@ -146,15 +147,32 @@ def _say_finished(
         highlight=False,
         soft_wrap=True,
     )
-    _say_fitted(kept.fitted, console)
-    _check_bias(command, built, kept.path, console)
+    _say(command, built, kept, console)
     return kept.path
 
 
-def _say_fitted(fitted: dict[str, list[float]] | None, console: Console) -> None:
-    if fitted is not None:
-        said = f"Fitted, mean of the members and range: {fitting.describe(fitted)}."
-        console.print(said, highlight=False, soft_wrap=True)
+def _say(command: Sample | Fit, built: Posterior, kept: Run, console: Console) -> None:
+    """Say what the user must know of a finished run.
+
+    Also when it is asked for again: a signal in its last chunk ended it unsaid.
+    """
+    info = kept.info()
+    info = namedtuple("Info", info)(**info)
+    restart_at = kept.config["run"].get("restart_at")
+    messages = trouble.describe(info, kept.num_discarded, restart_at)
+    if isinstance(command, Sample):
+        messages += acceptance.describe_shortfall(command, info, kept.num_discarded)
+    for message in messages:
+        console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
+    if kept.fitted is not None:
+        said = fitting.describe(kept.fitted)
+        console.print(
+            f"Fitted, mean of the members and range: {said}.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if isinstance(command, Sample) and bias.is_wanted(command):
+        bias.check(command, built, kept.path, console)
 
 
 def _run_and_say(
@@ -172,7 +190,7 @@ def _run_and_say(
     path = store.place(kept.path)
     start = time.monotonic()
     try:
-        result = _run(command, built, algorithm, kept, params)
+        _run(command, built, algorithm, kept, params)
     except Stopped as stopped:
         if not (path / "config.json").exists():
             raise type(stopped)(f"{stopped} Start it again.") from None
@@ -180,23 +198,9 @@ def _run_and_say(
         how = _how_to_continue(command, path)
         raise type(stopped)(f"{stopped} Continue with: {how}") from None
     records.add_seconds(path, start)
-    messages = [*result.messages]
-    if isinstance(command, Sample):
-        discarded = store.open(path).num_discarded
-        messages += acceptance.describe_shortfall(command, result.info, discarded)
-    for message in messages:
-        console.print(f"[bold]Warning:[/bold] {message}", highlight=False)
-    _say_fitted(result.fitted, console)
-    _check_bias(command, built, path, console)
+    _say(command, built, store.open(path), console)
     console.print(f"Finished: {path}", highlight=False, soft_wrap=True)
     return path
-
-
-def _check_bias(
-    command: Sample | Fit, built: Posterior, path: Place, console: Console
-) -> None:
-    if isinstance(command, Sample) and bias.is_wanted(command):
-        bias.check(command, built, path, console)
 
 
 def _recorded(command: Sample | Fit, kept: Run) -> Sample | Fit:

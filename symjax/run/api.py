@@ -122,11 +122,7 @@ def sample(  # noqa: PLR0913  (one argument a decision)
     result = _execute(
         programs, plan, store, num_draws, show_progress, None, max_seconds
     )
-    says = (trouble.describe_stuck_chains, trouble.describe_divergences)
-    messages = [m for say in says for m in say(result.info, plan.num_discarded)]
-    if restart_at:
-        restarts = trouble.describe_restarts(result.info, restart_at // 2, restart_at)
-        messages = restarts + messages
+    messages = trouble.describe(result.info, plan.num_discarded, restart_at)
     return result._replace(messages=tuple(messages))
 
 

@@ -10,6 +10,24 @@ MIN_SHARE = 0.01
 trajectories and its log density move by less than this share of the others'."""
 
 
+def describe(info: Any, num_discarded: int, restart_at: int | None) -> list[str]:
+    """Say all of it.
+
+    Args:
+        info: As in `describe_stuck_chains`, of all iterations.
+        num_discarded: First iterations, which do not count.
+        restart_at: The iteration at which stuck chains were restarted, if they were.
+    """
+    restarts = (
+        describe_restarts(info, restart_at // 2, restart_at) if restart_at else []
+    )
+    return [
+        *restarts,
+        *describe_stuck_chains(info, num_discarded),
+        *describe_divergences(info, num_discarded),
+    ]
+
+
 def find_stuck_chains(info: Any, first: int, last: int) -> np.ndarray:
     """Chains that stand still in the iterations from `first` to before `last`.
 
