@@ -27,11 +27,12 @@ mean-field VI 23.5 % / .329, SGLD 64.8 % / .168, SGHMC 57.0 % / .193, with cycli
 steps 55.8 % / .212, and a preconditioner 68.4 % / .150, between chains 85.9 % / .065.
 R-hat is below 1.05 for 99.7 % of the predictions, the largest 1.10, and for 99.8 % of
 the weights; below 1.01 it is for 73 % of the weights, and for 99.9 % after alignment:
-what the chains still disagree about is symmetry. As in the paper SGLD and SGHMC with a
-preconditioner are nearer to HMC than ensembles, mean-field VI agrees with it least, and
-a chain of HMC agrees with the others best; SGHMC without is as near in agreement as an
-ensemble, and nearer in total variation. With 800 draws after a warm-up of 30, HMC had
-39.2 % and an R-hat below 1.05 for 97.8 %: chains that are on their way together agree.
+what the chains still disagree about is symmetry. As in the paper mean-field VI agrees
+with HMC least and a chain of HMC with the others best, and SGLD and SGHMC are nearer to
+it than ensembles in total variation. In agreement SGLD is, and SGHMC with a
+preconditioner, of which the paper has less than of an ensemble; SGHMC without agrees
+less, of which it has more. With 800 draws after a warm-up of 30, HMC had 39.2 % and an
+R-hat below 1.05 for 97.8 %: chains that are on their way together agree.
 
 Needs cifar10.npz (or a prepared tfds:cifar10), at the small scale
 cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names: x_train, y_train,
