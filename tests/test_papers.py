@@ -432,11 +432,9 @@ def test_dots_and_rings_stand_at_the_rows_of_their_names():
 
 
 def test_what_a_program_writes_is_all_of_it_and_json(tmp_path):
-    papers, text = load("papers"), io.StringIO()
-    figure = load("paper_tables").beside(
-        load("paper_tables").Table("T", {}, {"a": {"MI": 1.0}})
-    )
-    table = load("paper_tables").Table(
+    papers, tables, text = load("papers"), load("paper_tables"), io.StringIO()
+    figure = tables.beside(tables.Table("T", {}, {"a": {"MI": 1.0}}))
+    table = tables.Table(
         "Methods: all", {"a": {"MI": float("inf")}}, {"a": {"MI": 0.5}}
     )
     papers.write(
