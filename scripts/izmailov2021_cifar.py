@@ -32,7 +32,7 @@ with HMC least and a chain of HMC with the others best, and SGLD and SGHMC are n
 it than ensembles in total variation. In agreement SGLD is, and SGHMC with a
 preconditioner, of which the paper has less than of an ensemble; SGHMC without agrees
 less, of which it has more. With 800 draws after a warm-up of 30, HMC had 39.2 % and an
-R-hat below 1.05 for 97.8 %: chains that are on their way together agree.
+R-hat below 1.05 for 97.8 %: we presume that it was on its way, all chains together.
 
 Needs cifar10.npz (or a prepared tfds:cifar10), at the small scale
 cifar10_lossless_subset.npz, in the folder that SYMJAX_DATA names: x_train, y_train,

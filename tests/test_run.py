@@ -19,7 +19,9 @@ import optax
 import pytest
 
 from symjax import hamiltonian, hosts, mesh, run, store
+from symjax.run import api
 from symjax.run.loop import SAVE_SECONDS
+from symjax.run.signals import Signal
 from symjax.samplers import chees, hmc, sgld
 
 
@@ -519,6 +521,19 @@ def test_a_signal_in_the_last_chunk_ends_the_program_after_the_run(
     assert kept.committed.finished
     again = run.sample(*chains, num_draws=1, store=kept)
     np.testing.assert_array_equal(again.info.num_steps, [[1], [1]])
+
+
+def test_a_signal_in_the_last_chunk_leaves_what_memory_alone_holds(
+    tmp_path, monkeypatch
+):
+    """As several hosts, which take signals without a run directory too."""
+    iterate, terminate = api.iterate, Signal.TERMINATE
+    monkeypatch.setattr(api, "iterate", lambda *args: (*iterate(*args)[:2], terminate))
+    algorithm = hmc.build(lambda p, data: -p @ p, step_size=0.1, num_steps=1)
+    chains = jax.random.key(0), algorithm, jnp.zeros((2, 3)), None
+    assert run.sample(*chains, num_draws=1).draws.shape == (2, 1, 3)
+    with pytest.raises(run.Preempted):
+        run.sample(*chains, num_draws=1, store=run.NewRun(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])

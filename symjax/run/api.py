@@ -195,7 +195,8 @@ def _execute(
             else:
                 num_draws = plan.num_kept(iteration)
             kept.commit(state, iteration=iteration, num_draws=num_draws, finished=True)
-            raise_if_stopped(stop, plan, iteration)
+            if not isinstance(kept, Memory):  # What only that holds would be lost.
+                raise_if_stopped(stop, plan, iteration)
     draws, warmup = (
         (kept.read(), kept.warmup) if isinstance(kept, Memory) else (None, None)
     )
