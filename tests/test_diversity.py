@@ -102,7 +102,7 @@ def test_pairs_of_many_examples_lose_nothing_to_float32():
     logits[0, 1] = logits[0, 0] + 0.1 * RNG.normal(size=(20_000, 10))
     want = diversity.mutual_information(logits).mean()
     found = diversity.pairwise_mutual_information(logits, max_examples=None)
-    assert found[0] == pytest.approx(want, abs=1e-6)
+    assert found[0] == pytest.approx(want, abs=2e-7)
 
 
 def test_disagreement_is_the_mean_over_pairs():

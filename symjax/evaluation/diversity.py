@@ -21,6 +21,8 @@ from symjax.evaluation.predictive.summary import Predictions, summarise_predicti
 
 
 _BLOCK_VALUES = 2**19
+_MAX_WIDTH = 2**11
+"""Values that are added up in float32: of 200,000, a CPU of eight lanes lost 2e-6."""
 
 
 def mutual_information(
@@ -124,7 +126,7 @@ def _sum_of_blocks(
 ) -> Float[np.ndarray, "member offset"]:
     """`_mixed_entropies` of all values, in float64 from blocks that stay in a cache."""
     count, num_values = probs.shape
-    width = min(num_values, max(64, _BLOCK_VALUES // count))
+    width = min(num_values, max(64, _BLOCK_VALUES // count), _MAX_WIDTH)
     # A value that is 0 for all members adds nothing.
     probs = np.pad(probs, [(0, 0), (0, -num_values % width)])
     total = np.zeros((count, count // 2))
